@@ -1,0 +1,139 @@
+# Train GPT-2 from raw text, in C and CUDA. `make help` lists the targets and the switches.
+
+# ---- settings ----------------------------------------------------------------------------------------------------------
+MPI      ?= 1
+CUDA     ?= 1
+SANITIZE ?=
+V        ?= 0
+CC       ?= gcc
+OPTIMIZE ?= -O3
+
+comma    := ,
+VARIANT  := mpi$(MPI)$(if $(SANITIZE),-$(subst $(comma),-,$(SANITIZE)))
+B        := build/$(VARIANT)
+MACHINE  := $(shell uname -m)
+Q        := $(if $(filter 1,$(V)),,@)
+
+# -fno-math-errno and -fno-trapping-math let loops vectorise without changing any result; never -ffast-math.
+CPPFLAGS += -I. -I$(B)
+CFLAGS   += -std=c11 $(OPTIMIZE) -g -Wall -Wextra -Werror -fopenmp -fno-math-errno -fno-trapping-math -MMD -MP
+LDLIBS   += -ldnnl -lzstd -ljansson -lm -lpthread
+ifneq ($(SANITIZE),)
+CFLAGS   += -fsanitize=$(SANITIZE) -fno-omit-frame-pointer -fno-sanitize-recover=all
+endif
+ifeq ($(MPI),1)
+MPI_CFLAGS := $(shell mpicc --showme:compile 2>/dev/null)
+LDLIBS   += $(shell mpicc --showme:link 2>/dev/null)
+endif
+
+# ---- what is built -----------------------------------------------------------------------------------------------------
+PROGRAMS := train_gpt2 test_gpt2 data_prep/tokenize
+
+# comm: one file of comm_*.c is linked.
+COMM_SOURCES := $(if $(filter 1,$(MPI)),llmc/comm/comm_mpi.c,llmc/comm/comm_single.c)
+LIB_SOURCES  := $(foreach floor,base model text data snapshot run,$(wildcard llmc/$(floor)/*.c)) $(COMM_SOURCES) \
+                $(wildcard llmc/compute/*.c)
+LIB_OBJECTS  := $(LIB_SOURCES:%.c=$(B)/%.o) $(B)/llmc/text/vocabulary.o
+
+# The CPU backend is compiled once for each level; each level becomes one object that shows only its table.
+ifeq ($(MACHINE),x86_64)
+LEVELS       := x86-64-v2 x86-64-v3 x86-64-v4
+BASE_FLAGS   := -march=x86-64-v2
+else
+LEVELS       := portable
+BASE_FLAGS   :=
+endif
+march         = $(if $(filter portable,$(1)),,-march=$(1) -mprefer-vector-width=$(if $(filter %v4,$(1)),512,256))
+symbol        = cpu_backend_$(subst -,_,$(1))
+CPU_SOURCES  := $(wildcard llmc/compute/cpu/*.c)
+cpu_objects   = $(CPU_SOURCES:llmc/compute/cpu/%.c=$(B)/cpu/$(1)/%.o)
+LEVEL_OBJECTS := $(LEVELS:%=$(B)/cpu/%.o)
+
+MODULE_TESTS := $(patsubst dev/test/%.c,$(B)/test/%,$(wildcard dev/test/test_*.c))
+OP_TESTS     := $(foreach level,$(LEVELS),$(patsubst dev/ops/%.c,$(B)/ops/$(level)/%,$(wildcard dev/ops/test_*.c)))
+SHELL_TESTS  := $(wildcard dev/test/test_*.sh)
+FUZZERS      := $(patsubst dev/fuzz/%.c,$(B)/fuzz/%,$(wildcard dev/fuzz/fuzz_*.c))
+BENCHES      := $(patsubst dev/bench/%.c,$(B)/bench/%,$(wildcard dev/bench/*.c))
+
+all: $(PROGRAMS) ## the CPU programs: train_gpt2, test_gpt2, data_prep/tokenize
+
+# ---- rules -------------------------------------------------------------------------------------------------------------
+say = @printf '  %-8s %s\n' $(1) $(2)
+
+# A program at the top is a copy of the variant's own, so that variants do not relink each other.
+$(PROGRAMS): %: $(B)/% FORCE
+	$(Q)cmp -s $< $@ || cp -f $< $@
+
+$(B)/train_gpt2 $(B)/test_gpt2: $(B)/%: $(B)/%.o $(LEVEL_OBJECTS) $(B)/libllmc.a
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
+$(B)/data_prep/tokenize: $(B)/data_prep/tokenize.o $(B)/libllmc.a
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -larchive $(LDLIBS)
+
+$(B)/libllmc.a: $(LIB_OBJECTS)
+	$(call say,AR,$@)
+	$(Q)rm -f $@ && ar rcs $@ $^
+
+$(B)/%.o: %.c Makefile
+	$(call say,CC,$<)
+	$(Q)mkdir -p $(@D) && $(CC) $(CPPFLAGS) $(CFLAGS) $(BASE_FLAGS) $(if $(findstring comm_mpi,$<),$(MPI_CFLAGS)) -c -o $@ $<
+
+# GPT-2's merges, embedded as they are.
+$(B)/llmc/text/vocabulary.o: llmc/text/gpt2_vocab/vocab.bpe Makefile
+	$(call say,EMBED,$<)
+	$(Q)mkdir -p $(@D) && printf '%s\n' 'const unsigned char vocabulary_merges[] = {' >$(@:.o=.c) && \
+	    od -An -v -tx1 $< | sed 's/ \([0-9a-f][0-9a-f]\)/0x\1,/g' >>$(@:.o=.c) && \
+	    printf '%s\n' '0};' 'const unsigned long vocabulary_merges_bytes = sizeof(vocabulary_merges) - 1;' >>$(@:.o=.c) && \
+	    $(CC) -O0 -c -o $@ $(@:.o=.c)
+
+define level_rules
+$(B)/cpu/$(1)/%.o: llmc/compute/cpu/%.c Makefile
+	$$(call say,CC,"$$< ($(1))")
+	$$(Q)mkdir -p $$(@D) && $$(CC) $$(CPPFLAGS) $$(CFLAGS) $(call march,$(1)) -DCPU_LEVEL_NAME='"$(1)"' \
+	    -DCPU_BACKEND=$(call symbol,$(1)) -c -o $$@ $$<
+$(B)/cpu/$(1).o: $(call cpu_objects,$(1))
+	$$(Q)ld -r -o $$@ $$^ && objcopy --keep-global-symbol=$(call symbol,$(1)) $$@
+$(B)/ops/$(1)/%: $(B)/dev/ops/%.o $(call cpu_objects,$(1)) $(B)/libllmc.a
+	$$(call say,LINK,$$@)
+	$$(Q)mkdir -p $$(@D) && $$(CC) $$(CFLAGS) $$(LDFLAGS) -o $$@ $$^ -lcmocka $$(LDLIBS)
+endef
+$(foreach level,$(LEVELS),$(eval $(call level_rules,$(level))))
+
+$(B)/test/%: $(B)/dev/test/%.o $(LEVEL_OBJECTS) $(B)/libllmc.a
+	$(call say,LINK,$@)
+	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
+
+$(B)/bench/%: $(B)/dev/bench/%.o $(LEVEL_OBJECTS) $(B)/libllmc.a
+	$(call say,LINK,$@)
+	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
+$(B)/fuzz/%: $(B)/dev/fuzz/%.o $(B)/dev/fuzz/driver.o $(LEVEL_OBJECTS) $(B)/libllmc.a
+	$(call say,LINK,$@)
+	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
+# ---- targets for people --------------------------------------------------------------------------------------------------
+test: $(PROGRAMS) $(MODULE_TESTS) $(OP_TESTS) $(FUZZERS) ## every test that this machine can run
+	$(Q)PROGRAMS=$(B) dev/test/run.sh $(MODULE_TESTS) $(OP_TESTS) $(SHELL_TESTS)
+
+module-tests: $(MODULE_TESTS) ## only the module tests (with SANITIZE=... under a sanitizer)
+	$(Q)PROGRAMS=$(B) dev/test/run.sh $(MODULE_TESTS)
+
+bench: $(BENCHES) ## the benchmarks under dev/bench
+
+fuzz: $(FUZZERS) ## the fuzzers under dev/fuzz
+
+format: ## clang-format every source
+	$(Q)git ls-files '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format -i
+
+clean: ## remove what was built
+	$(Q)rm -rf build $(PROGRAMS)
+
+help: ## this list
+	@grep -hE '^[a-z_0-9-]+:.*##' Makefile | sed -E 's/^([a-z_0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
+	@printf '\nSwitches: MPI=0 (no Open MPI)  CUDA=0  SANITIZE=address,undefined | thread  V=1 (show commands)\n'
+
+.PHONY: all test module-tests bench fuzz format clean help FORCE
+.SECONDARY:
+-include $(shell find $(B) -name '*.d' 2>/dev/null)

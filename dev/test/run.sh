@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Runs test programs, each of which prints TAP (`ok 1 - name`, `not ok 2 - name`), and sums up.
+# A program that ends badly without a failed line of its own counts as one failure.
+#   dev/test/run.sh PROGRAM...      ends with `N passed, N failed`, exit 1 if any failed
+set -u
+passed=0
+failed=0
+for program in "$@"; do
+    log=$(mktemp)
+    start=$(date +%s)
+    CMOCKA_MESSAGE_OUTPUT=TAP "$program" >"$log" 2>&1
+    status=$?
+    ok=$(grep -cE '^ok ' "$log")
+    not_ok=$(grep -cE '^not ok ' "$log")
+    if [ "$not_ok" -eq 0 ] && { [ "$status" -ne 0 ] || [ "$ok" -eq 0 ]; }; then
+        not_ok=1
+        echo "$program: exit status $status, $ok tests"
+    fi
+    passed=$((passed + ok))
+    failed=$((failed + not_ok))
+    printf '%-50s %4d passed %4d failed  %4d s\n' "$program" "$ok" "$not_ok" $(($(date +%s) - start))
+    [ "$not_ok" -eq 0 ] || sed 's/^/    /' "$log" | tail -n 60
+    rm -f "$log"
+done
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]

@@ -1,0 +1,103 @@
+#include "llmc/base/error.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *program_name = "train_gpt2";
+static int rank_number = -1;
+static char rank_host[64];
+static void (*abort_hook)(int exit_code);
+
+int error_set(Error *error, const char *format, ...)
+{
+    if (error) {
+        va_list arguments;
+        va_start(arguments, format);
+        vsnprintf(error->text, sizeof(error->text), format, arguments);
+        va_end(arguments);
+    }
+    return -1;
+}
+
+int error_prefix(Error *error, const char *format, ...)
+{
+    if (error) {
+        char old_text[sizeof(error->text)];
+        memcpy(old_text, error->text, sizeof(old_text));
+        va_list arguments;
+        va_start(arguments, format);
+        int written = vsnprintf(error->text, sizeof(error->text), format, arguments);
+        va_end(arguments);
+        if (written >= 0 && (size_t)written < sizeof(error->text)) {
+            snprintf(error->text + written, sizeof(error->text) - (size_t)written, ": %s", old_text);
+        }
+    }
+    return -1;
+}
+
+void error_set_program(const char *name)
+{
+    program_name = name;
+}
+
+void error_set_rank(int rank, const char *host)
+{
+    rank_number = rank;
+    snprintf(rank_host, sizeof(rank_host), "%s", host);
+}
+
+void error_set_abort_hook(void (*hook)(int exit_code))
+{
+    abort_hook = hook;
+}
+
+static void end_program(int exit_code)
+{
+    fflush(stdout);
+    if (abort_hook) {
+        abort_hook(exit_code);
+    }
+    exit(exit_code);
+}
+
+/* A line is printed by one write, so that lines of several ranks do not mix; its line breaks become spaces.
+ */
+static void print_line(char *line)
+{
+    for (char *c = line; *c; c++) {
+        if (*c == '\n' || *c == '\r') {
+            *c = ' ';
+        }
+    }
+    fprintf(stderr, "%s\n", line);
+}
+
+void error_exit(int exit_code, const char *format, ...)
+{
+    char line[2048];
+    int used = snprintf(line, sizeof(line), "%s: ", program_name);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(line + used, sizeof(line) - (size_t)used, format, arguments);
+    va_end(arguments);
+    print_line(line);
+    end_program(exit_code);
+    abort();
+}
+
+void check_failed(const char *file, int line_number, const char *format, ...)
+{
+    char line[2048];
+    int used = rank_number < 0 ? snprintf(line, sizeof(line), "%s: %s:%d: ", program_name, file, line_number)
+                               : snprintf(line, sizeof(line), "%s: [rank %d %s] %s:%d: ", program_name,
+                                          rank_number, rank_host, file, line_number);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(line + used, sizeof(line) - (size_t)used, format, arguments);
+    va_end(arguments);
+    print_line(line);
+    end_program(EXIT_FAILED);
+    abort();
+}

@@ -1,0 +1,64 @@
+/* Errors: how a failure is described, carried upwards, and turned into the end of the program.
+ *
+ * A function that reads foreign bytes (files, options) never exits: it fills an Error, returns -1, and leaves
+ * its outputs as they were. Whoever can decide calls error_exit(). Broken internal assumptions and failed
+ * system calls that nobody can handle go through CHECK(), which ends the program (and, through the hook, all
+ * its ranks) at once.
+ */
+#ifndef LLMC_BASE_ERROR_H
+#define LLMC_BASE_ERROR_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Exit codes, a contract with supervisors. */
+enum {
+    EXIT_DONE = 0,
+    EXIT_FAILED = 1,     /* a rerun would fail again: bad input, bad option */
+    EXIT_RUN_AGAIN = 75, /* snapshotted on a signal: run again to go on */
+    EXIT_FAULT = 76      /* a rerun may pass: peer lost, time-out, device fault */
+};
+
+/* One line that names the thing, what was expected, what was found, and the way out. */
+typedef struct Error {
+    char text[1024];
+} Error;
+
+#define PRINTF_LIKE(format_index, first_argument)                                                            \
+    __attribute__((format(printf, format_index, first_argument)))
+
+/* Fill *error and return -1, so that a parser can write `return error_set(error, ...)`. error may be NULL. */
+int error_set(Error *error, const char *format, ...) PRINTF_LIKE(2, 3);
+
+/* Put "context: " before the text and return -1. */
+int error_prefix(Error *error, const char *format, ...) PRINTF_LIKE(2, 3);
+
+/* The name that starts a user's error line, set once by main ("train_gpt2"). */
+void error_set_program(const char *name);
+
+/* Where CHECK says it is, set once by comm when there is more than one rank. */
+void error_set_rank(int rank, const char *host);
+
+/* Called by error_exit and CHECK before the process ends; comm sets it to abort the other ranks. */
+void error_set_abort_hook(void (*hook)(int exit_code));
+
+/* Print `program: text` as one line on stderr and end the program. */
+void error_exit(int exit_code, const char *format, ...) PRINTF_LIKE(2, 3) __attribute__((noreturn));
+
+void check_failed(const char *file, int line, const char *format, ...) PRINTF_LIKE(3, 4)
+    __attribute__((noreturn));
+
+/* For what must hold unless the program or the system is broken. Say what happened and, where one exists, the
+ * way out. */
+#define CHECK(condition, ...)                                                                                \
+    do {                                                                                                     \
+        if (!(condition)) {                                                                                  \
+            check_failed(__FILE__, __LINE__, __VA_ARGS__);                                                   \
+        }                                                                                                    \
+    } while (0)
+
+#ifdef __cplusplus
+}
+#endif
+#endif

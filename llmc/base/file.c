@@ -1,0 +1,259 @@
+#define _GNU_SOURCE
+#include "llmc/base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "llmc/base/memory.h"
+
+/* Open a regular file for reading and tell its size. Returns the descriptor, or -1 with *error set. */
+static int open_regular(const char *path, uint64_t *bytes, Error *error)
+{
+    int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0) {
+        return error_set(error, "%s: cannot open: %s", path, strerror(errno));
+    }
+    struct stat status;
+    if (fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) {
+        close(descriptor);
+        return error_set(error, "%s: expected a regular file, found something else", path);
+    }
+    *bytes = (uint64_t)status.st_size;
+    return descriptor;
+}
+
+int mapped_file_init(MappedFile *file, const char *path, Error *error)
+{
+    uint64_t bytes;
+    int descriptor = open_regular(path, &bytes, error);
+    if (descriptor < 0) {
+        return -1;
+    }
+    void *data = NULL;
+    if (bytes > 0) {
+        data = mmap(NULL, bytes, PROT_READ, MAP_SHARED, descriptor, 0);
+        if (data == MAP_FAILED) {
+            int reason = errno;
+            close(descriptor);
+            return error_set(error, "%s: cannot map %llu bytes: %s", path, (unsigned long long)bytes,
+                             strerror(reason));
+        }
+    }
+    close(descriptor);
+    file->data = data;
+    file->bytes = bytes;
+    return 0;
+}
+
+void mapped_file_release(MappedFile *file)
+{
+    if (file->data) {
+        munmap((void *)file->data, file->bytes);
+    }
+    file->data = NULL;
+    file->bytes = 0;
+}
+
+/* Read until `bytes` bytes or the end of the file. Returns the number read, or -1 with errno set. */
+static ssize_t read_fully(int descriptor, char *data, size_t bytes)
+{
+    size_t done = 0;
+    while (done < bytes) {
+        ssize_t got = read(descriptor, data + done, bytes - done);
+        if (got < 0 && errno == EINTR) {
+            continue;
+        }
+        if (got < 0) {
+            return -1;
+        }
+        if (got == 0) {
+            break;
+        }
+        done += (size_t)got;
+    }
+    return (ssize_t)done;
+}
+
+char *file_read(const char *path, size_t bytes_max, size_t *bytes, Error *error)
+{
+    uint64_t file_bytes;
+    int descriptor = open_regular(path, &file_bytes, error);
+    if (descriptor < 0) {
+        return NULL;
+    }
+    if (file_bytes > bytes_max) {
+        close(descriptor);
+        error_set(error, "%s: expected at most %zu bytes, found %llu", path, bytes_max,
+                  (unsigned long long)file_bytes);
+        return NULL;
+    }
+    char *data = memory_alloc((size_t)file_bytes + 1, 1, path);
+    ssize_t got = read_fully(descriptor, data, (size_t)file_bytes);
+    int reason = errno;
+    close(descriptor);
+    if (got != (ssize_t)file_bytes) {
+        memory_free(data);
+        error_set(error, "%s: cannot read: %s", path,
+                  got < 0 ? strerror(reason) : "the file shrank while it was read");
+        return NULL;
+    }
+    data[file_bytes] = '\0';
+    *bytes = (size_t)file_bytes;
+    return data;
+}
+
+int atomic_file_init(AtomicFile *file, const char *path, Error *error)
+{
+    file->descriptor = -1;
+    int path_bytes = snprintf(file->path, sizeof(file->path), "%s", path);
+    int temporary_bytes =
+        snprintf(file->temporary_path, sizeof(file->temporary_path), "%s.tmp.%d", path, (int)getpid());
+    if (path_bytes >= (int)sizeof(file->path) || temporary_bytes >= (int)sizeof(file->temporary_path)) {
+        return error_set(error, "%.200s...: the path is longer than %d bytes", path, PATH_BYTES_MAX);
+    }
+    file->descriptor = open(file->temporary_path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (file->descriptor < 0) {
+        return error_set(error, "%s: cannot create: %s", path, strerror(errno));
+    }
+    return 0;
+}
+
+int atomic_file_write(AtomicFile *file, const void *data, size_t bytes, Error *error)
+{
+    const char *next = data;
+    while (bytes > 0) {
+        ssize_t written = write(file->descriptor, next, bytes);
+        if (written < 0 && errno == EINTR) {
+            continue;
+        }
+        if (written < 0) {
+            return error_set(error, "%s: cannot write: %s", file->path, strerror(errno));
+        }
+        next += written;
+        bytes -= (size_t)written;
+    }
+    return 0;
+}
+
+int atomic_file_write_at(AtomicFile *file, uint64_t offset, const void *data, size_t bytes, Error *error)
+{
+    const char *next = data;
+    while (bytes > 0) {
+        ssize_t written = pwrite(file->descriptor, next, bytes, (off_t)offset);
+        if (written < 0 && errno == EINTR) {
+            continue;
+        }
+        if (written < 0) {
+            return error_set(error, "%s: cannot write: %s", file->path, strerror(errno));
+        }
+        next += written;
+        offset += (uint64_t)written;
+        bytes -= (size_t)written;
+    }
+    return 0;
+}
+
+int atomic_file_commit(AtomicFile *file, Error *error)
+{
+    int failed = fsync(file->descriptor) != 0;
+    int reason = errno;
+    if (close(file->descriptor) != 0 && !failed) {
+        failed = 1;
+        reason = errno;
+    }
+    file->descriptor = -1;
+    if (!failed && rename(file->temporary_path, file->path) != 0) {
+        failed = 1;
+        reason = errno;
+    }
+    if (failed) {
+        unlink(file->temporary_path);
+        return error_set(error, "%s: cannot write: %s", file->path, strerror(reason));
+    }
+    char folder[PATH_BYTES_MAX];
+    snprintf(folder, sizeof(folder), "%s", file->path);
+    char *slash = strrchr(folder, '/');
+    if (!slash) {
+        snprintf(folder, sizeof(folder), ".");
+    } else if (slash == folder) {
+        slash[1] = '\0';
+    } else {
+        *slash = '\0';
+    }
+    return folder_sync(folder, error);
+}
+
+void atomic_file_discard(AtomicFile *file)
+{
+    if (file->descriptor >= 0) {
+        close(file->descriptor);
+        unlink(file->temporary_path);
+        file->descriptor = -1;
+    }
+}
+
+int folder_create(const char *path, Error *error)
+{
+    char partial[PATH_BYTES_MAX];
+    if (snprintf(partial, sizeof(partial), "%s", path) >= (int)sizeof(partial)) {
+        return error_set(error, "%.200s...: the path is longer than %d bytes", path, PATH_BYTES_MAX);
+    }
+    for (char *c = partial + 1;; c++) {
+        if (*c != '/' && *c != '\0') {
+            continue;
+        }
+        char end = *c;
+        *c = '\0';
+        if (mkdir(partial, 0777) != 0 && !(errno == EEXIST || errno == EISDIR)) {
+            return error_set(error, "%s: cannot create folder: %s", path, strerror(errno));
+        }
+        *c = end;
+        if (end == '\0') {
+            break;
+        }
+    }
+    if (!path_is_folder(path)) {
+        return error_set(error, "%s: expected a folder, found a file", path);
+    }
+    return 0;
+}
+
+int folder_sync(const char *path, Error *error)
+{
+    int descriptor = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (descriptor < 0) {
+        return error_set(error, "%s: cannot open folder: %s", path, strerror(errno));
+    }
+    int failed =
+        fsync(descriptor) != 0 && errno != EINVAL; /* some file systems cannot sync folders: nothing to do */
+    int reason = errno;
+    close(descriptor);
+    return failed ? error_set(error, "%s: cannot sync folder: %s", path, strerror(reason)) : 0;
+}
+
+int path_exists(const char *path)
+{
+    struct stat status;
+    return stat(path, &status) == 0;
+}
+
+int path_is_folder(const char *path)
+{
+    struct stat status;
+    return stat(path, &status) == 0 && S_ISDIR(status.st_mode);
+}
+
+int path_join(char *path, const char *folder, const char *name, Error *error)
+{
+    size_t folder_bytes = strlen(folder);
+    const char *separator = folder_bytes == 0 || folder[folder_bytes - 1] == '/' ? "" : "/";
+    if (snprintf(path, PATH_BYTES_MAX, "%s%s%s", folder, separator, name) >= PATH_BYTES_MAX) {
+        return error_set(error, "%.200s...: the path is longer than %d bytes", folder, PATH_BYTES_MAX);
+    }
+    return 0;
+}

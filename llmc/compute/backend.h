@@ -1,0 +1,128 @@
+/* The seam between training and devices: one const table of functions. run/ knows no device; a test binary
+ * may hold the tables of several and compare them.
+ *
+ * A Model owns everything on the device: parameters, moments, gradients, activations, key-value cache. It is
+ * created once and allocates nothing after its first step. Offsets and counts are elements of the parameter
+ * arena (model/params.h).
+ */
+#ifndef LLMC_COMPUTE_BACKEND_H
+#define LLMC_COMPUTE_BACKEND_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "llmc/base/error.h"
+#include "llmc/model/dtype.h"
+#include "llmc/model/params.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct Model Model;
+
+/* How gradients of slots and ranks are summed. EXACT: 64-bit integers, the same bits at any number of ranks.
+ */
+typedef enum ReduceMode { REDUCE_EXACT, REDUCE_FP32, REDUCE_BF16 } ReduceMode;
+
+typedef struct ModelConfig {
+    ModelShape shape;
+    int batch_size;      /* B */
+    int sequence_tokens; /* T of the batches, at most shape.block_size */
+    int slots_per_step;  /* G: gradients are of the loss divided by G*B*T */
+    DType dtype;
+    ReduceMode reduce;
+    float dropout;
+    uint64_t seed;    /* for dropout */
+    int is_inference; /* no gradients, no moments: evaluate and decode only */
+} ModelConfig;
+
+typedef enum StateKind {
+    STATE_WEIGHTS,
+    STATE_MOMENT1,
+    STATE_MOMENT2,
+    STATE_GRADIENTS,
+    STATE_KINDS
+} StateKind;
+
+/* One micro-batch of one step. Called once a range of the gradient arena is final on this rank (last slot
+ * only), in the order in which backward finishes them; NULL where nobody reduces. */
+typedef struct SlotContext {
+    uint32_t step;
+    uint32_t slot; /* 0 .. G-1, global: keys the dropout */
+    int is_first;  /* of this rank in this step: gradients start from zero */
+    int is_last;   /* of this rank in this step */
+    void (*range_done)(void *context, int64_t offset, int64_t count);
+    void *range_context;
+} SlotContext;
+
+/* What ranks have to sum before update: gradients as int64 (EXACT with G > 1) or fp32, then the tail. */
+typedef struct GradientArena {
+    void *elements; /* arena_count of them */
+    int64_t *tail;  /* GRADIENT_TAIL int64: sum of loss * 2^52, number of bad elements */
+    int64_t count;
+    int is_int64;
+} GradientArena;
+
+enum { TAIL_LOSS, TAIL_BAD, GRADIENT_TAIL };
+
+#define EXACT_SCALE 0x1p52 /* fixed point of gradients and losses: llrint(x * 2^52) */
+#define EXACT_LIMIT 0x1p10 /* an element beyond EXACT_LIMIT / G is bad: no sum of G can overflow */
+
+typedef struct UpdateArgs {
+    float learning_rate;
+    float beta1, beta2, epsilon;
+    float weight_decay;
+    float grad_clip;       /* 0: no clipping */
+    int64_t update_number; /* from 1: the exponent of the bias corrections */
+} UpdateArgs;
+
+typedef struct StepResult {
+    double loss;    /* mean over the global batch */
+    double norm;    /* of the whole gradient, before clipping */
+    int is_skipped; /* loss or gradient not finite or out of range: weights and moments are as before */
+} StepResult;
+
+typedef struct Backend {
+    const char *name;
+
+    /* NULL with *error set when the device cannot hold it. Weights and moments are zero until they are
+     * written. */
+    Model *(*create)(const ModelConfig *config, Error *error);
+    void (*release)(Model *model);
+
+    /* Copy state in or out. The range may cross tensors, and includes vocabulary padding, which must be zero.
+     * Gradients are read only: the reduced sum of the last step, before clipping. */
+    void (*write_state)(Model *model, StateKind kind, int64_t offset, const float *values, int64_t count);
+    void (*read_state)(const Model *model, StateKind kind, int64_t offset, float *values, int64_t count);
+
+    /* Forward and backward of one slot; adds to the gradient arena and to its loss.
+     *   tokens, targets (B,T) int32, each in 0 .. vocab_size-1 (checked by the loader) */
+    void (*train_slot)(Model *model, const int32_t *tokens, const int32_t *targets,
+                       const SlotContext *context);
+
+    /* Where the gradients of this rank lie. They are to be summed over ranks in place between train_slot and
+     * update. */
+    GradientArena (*gradients)(Model *model);
+
+    /* Gradient norm, clipping and AdamW from the reduced gradients. */
+    void (*update)(Model *model, const UpdateArgs *args, StepResult *result);
+
+    /* Mean loss of one batch without dropout; logits (B,T,V) fp32 are written unless NULL. */
+    double (*evaluate)(Model *model, const int32_t *tokens, const int32_t *targets, float *logits);
+
+    /* Append `count` tokens of one sequence after `position` cached ones (position 0 starts a new sequence),
+     * and write the logits (V) fp32 after the last. position + count <= shape.block_size. */
+    void (*decode)(Model *model, const int32_t *tokens, int count, int position, float *logits);
+
+    /* Bytes held on the device. */
+    size_t (*memory_bytes)(const Model *model);
+
+    /* Operations a second that mfu refers to, 0 where unknown. */
+    double (*peak_flops)(const Model *model);
+} Backend;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

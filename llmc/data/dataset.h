@@ -1,0 +1,33 @@
+/* Token shards as one training set. A shard is llm.c's file (256 int32 header: 20240520, 1, count; then
+ * uint16 tokens) or nanoGPT's headerless uint16, told apart by magic and size. Shards are mapped; only what
+ * is used is read.
+ *
+ * The set is W windows of T+1 tokens: window w of a shard starts at token w*T, and none crosses a shard's
+ * end.
+ */
+#ifndef LLMC_DATA_DATASET_H
+#define LLMC_DATA_DATASET_H
+
+#include <stdint.h>
+
+#include "llmc/base/error.h"
+
+typedef struct DataSet DataSet;
+
+/* `pattern` is a path or a glob ("data/openwebtext/train*.bin"); shards are taken in the order of their
+ * names. NULL with *error naming the file, what was expected and found, and the way out. The caller frees. */
+DataSet *data_set_open(const char *pattern, int window_tokens, Error *error); /* window_tokens = T */
+void data_set_free(DataSet *set);
+
+int64_t data_set_windows(const DataSet *set); /* W, at least 1 */
+int64_t data_set_tokens(const DataSet *set);
+int data_set_shards(const DataSet *set);
+/* Hash of names (without folders), sizes and token counts. */
+uint64_t data_set_fingerprint(const DataSet *set);
+
+/* Window w as T inputs and T targets. -1 with *error naming file and position when a token is >= vocab_size.
+ */
+int data_set_window(const DataSet *set, int64_t window, int vocab_size, int32_t *tokens, int32_t *targets,
+                    Error *error);
+
+#endif
