@@ -1,0 +1,43 @@
+/* Matrix products on the CPU, and the only door to the library that computes them.
+ *
+ * The product is cut into tiles whose size depends on its shape and type alone, and one thread makes a whole
+ * tile over the full K in a fixed order: the same bits for any number of threads.
+ */
+#ifndef LLMC_COMPUTE_CPU_MATMUL_H
+#define LLMC_COMPUTE_CPU_MATMUL_H
+
+#include <stdint.h>
+
+#include "llmc/model/dtype.h"
+
+/* Called once for each finished tile, by the thread that made it and while the tile is in cache, on several
+ * threads at once: rows x columns fp32 at `tile`, `tile_stride` elements from row to row; its first element
+ * is (row, column) of the product. Tiles cover each element of the product exactly once, in no order. It may
+ * change the tile in place, and store results wherever it wants: bias, GELU, cast to bf16, residual. */
+typedef void (*MatmulEpilogue)(float *tile, int64_t tile_stride, int row, int rows, int column, int columns,
+                               void *context);
+
+/* One product, out (M,N) = A (M,K) B (K,N). Inputs are row-major in memory; a transposed one is stored with
+ * its axes exchanged: A as (K,M), B as (N,K), which is how weights [out,in] lie. */
+typedef struct Matmul {
+    const void *a;           /* (M,K), or (K,M) if transposed */
+    const void *b;           /* (K,N), or (N,K) if transposed */
+    DType in_type;           /* of both inputs; products and sums are fp32 for either */
+    int64_t a_stride;        /* elements between stored rows of A */
+    int64_t b_stride;        /* and of B */
+    int is_a_transposed;     /* A is stored (K,M) */
+    int is_b_transposed;     /* B is stored (N,K) */
+    int M, N, K;             /* each at least 1 */
+    float *out;              /* (M,N) fp32; NULL: only the epilogue sees the result */
+    int64_t out_stride;      /* elements between rows of out; not used if out is NULL */
+    int accumulates;         /* out += A B instead of out = A B; needs out */
+    MatmulEpilogue epilogue; /* NULL: none. Its tile points into out, or is scratch if out is NULL */
+    void *context;           /* handed to the epilogue */
+} Matmul;
+
+/* Run one product on all threads of OpenMP; inside a parallel region, on the calling thread alone. out may
+ * not overlap the inputs. Scratch is kept for each thread and allocated only when a shape needs more than any
+ * before it. */
+void matmul(const Matmul *product);
+
+#endif
