@@ -1,0 +1,26 @@
+/* Weights for other programs. Each file appears whole or not at all, and replaces one of its name. */
+#ifndef LLMC_SNAPSHOT_EXPORT_H
+#define LLMC_SNAPSHOT_EXPORT_H
+
+#include "llmc/base/error.h"
+#include "llmc/model/params.h"
+#include "llmc/snapshot/state.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* `--export_hf=DIR`: config.json and model.safetensors (F32) as transformers' GPT2LMHeadModel saves them:
+ * names with `transformer.`, Conv1D weights [in,out], lm_head left out because it is tied. For GPT-2's
+ * vocabulary also vocab.json and merges.txt, so that AutoTokenizer finds them. The folder is made if it is
+ * missing. */
+int export_hugging_face(const char *folder, const ParamTable *table, const StateSource *source, Error *error);
+
+/* `--export_llmc=FILE`: llm.c's model file, version 3 (fp32), vocabulary padded with zeros to a multiple of
+ * 128. */
+int export_llmc(const char *path, const ParamTable *table, const StateSource *source, Error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
