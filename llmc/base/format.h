@@ -1,0 +1,19 @@
+/* Numbers as people read them. */
+#ifndef LLMC_BASE_FORMAT_H
+#define LLMC_BASE_FORMAT_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { FORMAT_COUNT_BYTES = 32 };
+
+/* "1,234,567" in a buffer of FORMAT_COUNT_BYTES, which is returned. */
+const char *format_count(char *buffer, int64_t number);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
