@@ -32,7 +32,7 @@ PROGRAMS := train_gpt2 test_gpt2 data_prep/tokenize
 # comm: one file of comm_*.c is linked.
 COMM_SOURCES := $(if $(filter 1,$(MPI)),llmc/comm/comm_mpi.c,llmc/comm/comm_single.c)
 LIB_SOURCES  := $(foreach floor,base model text data snapshot run,$(wildcard llmc/$(floor)/*.c)) $(COMM_SOURCES) \
-                $(wildcard llmc/compute/*.c)
+                llmc/compute/cpu_levels.c llmc/compute/levels/levels_$(if $(filter x86_64,$(MACHINE)),x86_64,portable).c
 LIB_OBJECTS  := $(LIB_SOURCES:%.c=$(B)/%.o) $(B)/llmc/text/vocabulary.o
 
 # The CPU backend is compiled once for each level; each level becomes one object that shows only its table.
@@ -44,6 +44,7 @@ LEVELS       := portable
 BASE_FLAGS   :=
 endif
 march         = $(if $(filter portable,$(1)),,-march=$(1) -mprefer-vector-width=$(if $(filter %v4,$(1)),512,256))
+vector_bytes  = $(if $(filter %v4,$(1)),64,$(if $(filter %v3,$(1)),32,16))
 symbol        = cpu_backend_$(subst -,_,$(1))
 CPU_SOURCES  := $(wildcard llmc/compute/cpu/*.c)
 cpu_objects   = $(CPU_SOURCES:llmc/compute/cpu/%.c=$(B)/cpu/$(1)/%.o)
@@ -92,6 +93,7 @@ define level_rules
 $(B)/cpu/$(1)/%.o: llmc/compute/cpu/%.c Makefile
 	$$(call say,CC,"$$< ($(1))")
 	$$(Q)mkdir -p $$(@D) && $$(CC) $$(CPPFLAGS) $$(CFLAGS) $(call march,$(1)) -DCPU_LEVEL_NAME='"$(1)"' \
+	    -DVECTOR_BYTES=$(call vector_bytes,$(1)) \
 	    -DCPU_BACKEND=$(call symbol,$(1)) -c -o $$@ $$<
 $(B)/cpu/$(1).o: $(call cpu_objects,$(1))
 	$$(Q)ld -r -o $$@ $$^ && objcopy --keep-global-symbol=$(call symbol,$(1)) $$@

@@ -1,0 +1,150 @@
+/* The CPU model's memory: one struct, made once by model_create.c, used by forward, backward, update and
+ * decode.
+ *
+ * Matrix products take their inputs in the compute dtype; the residual stream, layer norms' inputs, gradients
+ * of weights and everything of the optimizer are fp32.
+ */
+#ifndef LLMC_COMPUTE_CPU_CPU_MODEL_H
+#define LLMC_COMPUTE_CPU_CPU_MODEL_H
+
+#include "llmc/compute/backend.h"
+#include "llmc/compute/cpu/attention.h"
+#include "llmc/compute/cpu/embedding.h"
+#include "llmc/compute/cpu/vector.h"
+
+/* What backward needs of one block. Without gradients all blocks share one. */
+typedef struct BlockActivations {
+    float *residual;      /* (BT,C) the stream that enters the block */
+    float *middle;        /* (BT,C) the stream after attention */
+    float *mean1, *rstd1; /* (BT) */
+    float *mean2, *rstd2; /* (BT) */
+    float *lse;           /* (B,NH,T) */
+    Tensor ln1;           /* (BT,C) */
+    Tensor qkv;           /* (BT,3C) */
+    Tensor attention;     /* (BT,C) */
+    Tensor ln2;           /* (BT,C) */
+    Tensor fc;            /* (BT,4C) before GELU */
+    Tensor gelu;          /* (BT,4C) */
+} BlockActivations;
+
+/* Space that backward uses again for every block. */
+typedef struct BackwardBuffers {
+    float *d_residual;  /* (BT,C) the gradient of the stream, from top to bottom */
+    float *d_narrow;    /* (BT,C) fp32 products */
+    Tensor d_stream;    /* (BT,C) the stream's gradient as input of a product */
+    Tensor d_attention; /* (BT,C) */
+    Tensor d_wide;      /* (BT,4C): d_fc, then d_qkv */
+    float *partial;     /* column sums */
+    TokenBins bins;
+} BackwardBuffers;
+
+/* Key-value cache and the activations of up to DECODE_TOKENS tokens; made by the first decode. */
+enum { DECODE_TOKENS = 64 };
+typedef struct DecodeBuffers {
+    Tensor *cache;   /* [L] (block_size, 2C): keys and values side by side */
+    float *residual; /* (DECODE_TOKENS,C) */
+    float *middle;
+    float *mean, *rstd;
+    Tensor ln, qkv, attention, fc, gelu;
+    float *scores; /* (DECODE_TOKENS, NH, block_size) */
+} DecodeBuffers;
+
+/* Gradients are checked, normed and updated in chunks of so many elements, none across tensors: a fixed order
+ * for any number of threads. */
+enum { ARENA_CHUNK = 1 << 14 };
+typedef struct ArenaChunk {
+    int64_t offset;
+    int count;
+    int decays;
+} ArenaChunk;
+
+struct Model {
+    ModelConfig config;
+    ParamTable table;
+    int threads; /* at most so many work in attention: its scratch is made for them */
+    int Vp;
+
+    float *weights, *moment1, *moment2; /* arenas, fp32 */
+    bf16 *weights_low;                  /* the same for products in bf16, else NULL */
+
+    int is_exact_arena;  /* gradients are summed as int64; else they are written to gradients in place */
+    int64_t *exact_sums; /* arena */
+    float *gradients;    /* arena, or scratch for the largest range folded at once */
+    ArenaChunk *chunks;  /* the arena cut up for the update */
+    int64_t chunk_count;
+    double *norm_partial; /* [chunk_count] */
+    int64_t tail[GRADIENT_TAIL];
+
+    BlockActivations *blocks; /* [L] */
+    float *final_residual;    /* (BT,C) */
+    float *final_mean, *final_rstd;
+    Tensor final_ln; /* (BT,C) */
+    int chunk_rows;  /* rows whose logits exist at once */
+    float *logits;   /* (chunk_rows,Vp) */
+    Tensor d_logits; /* the same; logits itself in fp32 */
+    float *losses;   /* (BT) */
+    float *attention_scratch;
+    BackwardBuffers backward;
+    DecodeBuffers decode;
+
+    size_t bytes;    /* all of the above */
+    int is_planning; /* cpu_model_alloc only counts */
+    void **owned;    /* [owned_count] every block, for release */
+    int owned_count, owned_capacity;
+};
+
+/* ---- model_create.c */
+Model *cpu_model_create(const ModelConfig *config, Error *error);
+void cpu_model_release(Model *model);
+/* Zeroed memory that the model owns; NULL while it only plans. */
+void *cpu_model_alloc(Model *model, int64_t count, size_t element_bytes, const char *what);
+Tensor cpu_model_tensor(Model *model, int64_t count, DType type, const char *what);
+
+/* Weights of a tensor as input of a product, and in fp32. */
+static inline Tensor model_weight(const Model *model, int index)
+{
+    int64_t offset = model->table.specs[index].offset;
+    Tensor weight = {model->weights_low ? (void *)(model->weights_low + offset)
+                                        : (void *)(model->weights + offset),
+                     model->config.dtype};
+    return weight;
+}
+
+static inline const float *model_vector(const Model *model, int index)
+{
+    return model->weights + model->table.specs[index].offset;
+}
+
+static inline Dropout model_dropout(const Model *model, const SlotContext *context, int layer,
+                                    DropoutSite site)
+{
+    Dropout dropout = {.probability = context ? model->config.dropout : 0.0f,
+                       .key = {.seed = model->config.seed, .purpose = RANDOM_DROPOUT},
+                       .site = (uint64_t)layer * DROPOUT_SITES + (uint64_t)site};
+    if (context) {
+        dropout.key.step = context->step;
+        dropout.key.slot = context->slot;
+    }
+    return dropout;
+}
+
+/* ---- forward.c: all blocks and the last layer norm; context is NULL for evaluation (no dropout). */
+void cpu_model_forward(Model *model, const int32_t *tokens, const SlotContext *context);
+/* Logits of rows first .. first+rows-1 of final_ln into model->logits. */
+void cpu_model_logits(Model *model, int64_t first, int rows);
+double cpu_model_evaluate(Model *model, const int32_t *tokens, const int32_t *targets, float *logits);
+
+/* ---- backward.c */
+void cpu_model_train_slot(Model *model, const int32_t *tokens, const int32_t *targets,
+                          const SlotContext *context);
+
+/* ---- update.c */
+GradientArena cpu_model_gradients(Model *model);
+void cpu_model_update(Model *model, const UpdateArgs *args, StepResult *result);
+/* The reduced gradient as update sees it. */
+void cpu_model_read_gradients(const Model *model, int64_t offset, float *values, int64_t count);
+
+/* ---- decode.c */
+void cpu_model_decode(Model *model, const int32_t *tokens, int count, int position, float *logits);
+
+#endif

@@ -1,0 +1,53 @@
+/* Exact sums: values become 64-bit integers, llrint(x * 2^52), whose sum does not depend on its order. */
+#ifndef LLMC_COMPUTE_CPU_EXACT_H
+#define LLMC_COMPUTE_CPU_EXACT_H
+
+#include <stdint.h>
+#include <string.h>
+
+#include "llmc/compute/backend.h"
+
+/* llrint(x * 2^52) for |x| <= 2^10, in steps that vectorise without AVX-512: the upper 32 bits are cut off by
+ * rounding to a multiple of 2^32, which leaves a rest that rounds to nearest even as the whole would. */
+static inline int64_t exact_from_float(float x)
+{
+    const double round_to_integer = 0x1.8p52;
+    double scaled = (double)x * EXACT_SCALE;
+    double shifted_high = scaled * 0x1p-32 + round_to_integer;
+    double high = shifted_high - round_to_integer;
+    double shifted_low = (scaled - high * 0x1p32) + round_to_integer;
+    int64_t high_bits, low_bits, round_bits;
+    memcpy(&high_bits, &shifted_high, sizeof(high_bits));
+    memcpy(&low_bits, &shifted_low, sizeof(low_bits));
+    memcpy(&round_bits, &round_to_integer, sizeof(round_bits));
+    return (int64_t)((uint64_t)(high_bits - round_bits) << 32) + (low_bits - round_bits);
+}
+
+static inline float exact_to_float(int64_t sum)
+{
+    return (float)((double)sum * (1.0 / EXACT_SCALE));
+}
+
+/* What an fp32 value is after one trip through the integers. */
+static inline float exact_round(float x)
+{
+    return exact_to_float(exact_from_float(x));
+}
+
+/* sums[i] += llrint(values[i] * 2^52). Returns how many values were not finite or beyond limit; those count
+ * as 0. Serial. */
+int64_t exact_add(int64_t *sums, const float *values, int64_t count, float limit);
+
+typedef struct ExactFold {
+    int64_t *sums;
+    const float *values;
+    int64_t count;
+    float limit;
+    int is_first; /* sums are set, not added to */
+} ExactFold;
+
+/* A whole range on all threads. Returns the number of bad values. Bound by memory: 20 bytes an element, 12 if
+ * first. */
+int64_t exact_fold(const ExactFold *fold);
+
+#endif
