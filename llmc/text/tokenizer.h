@@ -37,6 +37,14 @@ void encoder_free(Encoder *encoder);
 /* Append the ids of a whole text. Time is linear in `bytes` but for a logarithm inside one very long word. */
 void encoder_encode(Encoder *encoder, TokenBuffer *out, const char *text, size_t bytes);
 
+/* Where a long text can be cut so that its parts, encoded one after the other, give the ids of the whole: the
+ * last such position in [1, bytes), whatever follows these bytes; 0 where there is none. */
+size_t text_cut(const Tokenizer *tokenizer, const char *text, size_t bytes);
+
+/* Symbols and pairs of symbols that were looked at outside the cache since create: what the promise about
+ * time is tested by. */
+uint64_t encoder_steps(const Encoder *encoder);
+
 /* The bytes of one token (of `<|endoftext|>` its name); NULL and 0 for ids outside the vocabulary. Not
  * NUL-terminated. */
 const char *tokenizer_token_bytes(const Tokenizer *tokenizer, int token, size_t *bytes);

@@ -1,0 +1,201 @@
+#include "llmc/text/bpe.h"
+
+#include <string.h>
+
+#include "llmc/base/memory.h"
+#include "llmc/text/vocabulary.h"
+
+/* Up to here, searching all pairs for the best one is faster than keeping them in order. */
+enum { SHORT_WORD_BYTES = 48, BUCKET_WORDS = (MERGES_COUNT + 63) / 64 };
+
+#define NO_SYMBOL 0xffffffffu
+
+/* A token of a long word, at the place of its first byte. A pair is at the place of its left symbol. */
+typedef struct BpeSymbol {
+    uint32_t previous;
+    uint32_t next;
+    uint32_t bucket_previous; /* the other pairs of the same merge */
+    uint32_t bucket_next;
+    uint16_t token;
+    uint16_t merged; /* what this and the next symbol become, or NOT_A_MERGE */
+} BpeSymbol;
+
+void bpe_scratch_release(BpeScratch *scratch)
+{
+    memory_free(scratch->symbols);
+    memory_free(scratch->buckets);
+    memory_free(scratch->bucket_bits);
+    *scratch = (BpeScratch){0};
+}
+
+static size_t encode_short(BpeScratch *scratch, uint16_t *out, const Tokenizer *tokenizer,
+                           const uint8_t *word, size_t bytes)
+{
+    uint16_t merged[SHORT_WORD_BYTES + 1]; /* what symbols i and i + 1 become */
+    size_t count = bytes;
+    for (size_t i = 0; i < bytes; i++) {
+        out[i] = tokenizer->byte_tokens[word[i]];
+    }
+    for (size_t i = 0; i + 1 < bytes; i++) {
+        merged[i] = (uint16_t)merged_token(tokenizer, out[i], out[i + 1]);
+    }
+    for (;;) {
+        scratch->steps += count;
+        size_t best = 0;
+        uint16_t best_merged = NOT_A_MERGE;
+        for (size_t i = 0; i + 1 < count; i++) {
+            if (merged[i] < best_merged) {
+                best_merged = merged[i];
+                best = i;
+            }
+        }
+        if (best_merged == NOT_A_MERGE) {
+            return count;
+        }
+        out[best] = best_merged;
+        count--;
+        for (size_t i = best + 1; i < count; i++) {
+            out[i] = out[i + 1];
+            merged[i] = merged[i + 1];
+        }
+        if (best + 1 < count) {
+            merged[best] = (uint16_t)merged_token(tokenizer, out[best], out[best + 1]);
+        }
+        if (best > 0) {
+            merged[best - 1] = (uint16_t)merged_token(tokenizer, out[best - 1], out[best]);
+        }
+    }
+}
+
+static void bucket_remove(BpeScratch *scratch, uint32_t place)
+{
+    BpeSymbol *symbols = scratch->symbols;
+    BpeSymbol *symbol = &symbols[place];
+    if (symbol->merged == NOT_A_MERGE) {
+        return;
+    }
+    uint32_t bucket = symbol->merged - 256u;
+    if (symbol->bucket_previous != NO_SYMBOL) {
+        symbols[symbol->bucket_previous].bucket_next = symbol->bucket_next;
+    } else {
+        scratch->buckets[bucket] = symbol->bucket_next;
+        if (symbol->bucket_next == NO_SYMBOL) {
+            scratch->bucket_bits[bucket / 64] &= ~((uint64_t)1 << bucket % 64);
+        }
+    }
+    if (symbol->bucket_next != NO_SYMBOL) {
+        symbols[symbol->bucket_next].bucket_previous = symbol->bucket_previous;
+    }
+    symbol->merged = NOT_A_MERGE;
+}
+
+/* Look up what the symbol at this place and its next one become, and file the pair. */
+static void bucket_insert(BpeScratch *scratch, const Tokenizer *tokenizer, uint32_t place)
+{
+    BpeSymbol *symbols = scratch->symbols;
+    BpeSymbol *symbol = &symbols[place];
+    scratch->steps++;
+    symbol->merged = NOT_A_MERGE;
+    if (symbol->next == NO_SYMBOL) {
+        return;
+    }
+    symbol->merged = (uint16_t)merged_token(tokenizer, symbol->token, symbols[symbol->next].token);
+    if (symbol->merged == NOT_A_MERGE) {
+        return;
+    }
+    uint32_t bucket = symbol->merged - 256u;
+    symbol->bucket_previous = NO_SYMBOL;
+    symbol->bucket_next = scratch->buckets[bucket];
+    if (symbol->bucket_next != NO_SYMBOL) {
+        symbols[symbol->bucket_next].bucket_previous = place;
+    }
+    scratch->buckets[bucket] = place;
+    scratch->bucket_bits[bucket / 64] |= (uint64_t)1 << bucket % 64;
+}
+
+/* Make one symbol of the one at this place and its next one. */
+static void merge_at(BpeScratch *scratch, const Tokenizer *tokenizer, uint32_t place)
+{
+    BpeSymbol *symbols = scratch->symbols;
+    BpeSymbol *left = &symbols[place];
+    uint32_t right_place = left->next;
+    uint16_t token = left->merged;
+    bucket_remove(scratch, place);
+    bucket_remove(scratch, right_place);
+    left->token = token;
+    left->next = symbols[right_place].next;
+    if (left->next != NO_SYMBOL) {
+        symbols[left->next].previous = place;
+    }
+    bucket_insert(scratch, tokenizer, place);
+    if (left->previous != NO_SYMBOL) {
+        bucket_remove(scratch, left->previous);
+        bucket_insert(scratch, tokenizer, left->previous);
+    }
+}
+
+static void scratch_grow(BpeScratch *scratch, size_t bytes)
+{
+    if (!scratch->buckets) {
+        scratch->buckets = memory_alloc(MERGES_COUNT, sizeof(*scratch->buckets), "merge lists");
+        memset(scratch->buckets, 0xff, MERGES_COUNT * sizeof(*scratch->buckets));
+        scratch->bucket_bits = memory_alloc_zeroed(BUCKET_WORDS, sizeof(uint64_t), "merge lists");
+    }
+    if (bytes > scratch->symbols_capacity) {
+        memory_free(scratch->symbols);
+        scratch->symbols_capacity = bytes + bytes / 2;
+        scratch->symbols = memory_alloc(scratch->symbols_capacity, sizeof(BpeSymbol), "one long word");
+    }
+}
+
+/* Every pair is in the list of its merge, and the lists are emptied in the order of the merges. A merge only
+ * makes pairs of later merges, since both sides of a merge are tokens older than what it makes: so each list
+ * is complete when its turn comes, and time is linear in the bytes. Pairs of one merge are independent of
+ * each other, but where both sides are the same token: those are merged from the left of their run on. */
+static size_t encode_long(BpeScratch *scratch, uint16_t *out, const Tokenizer *tokenizer, const uint8_t *word,
+                          size_t bytes)
+{
+    scratch_grow(scratch, bytes);
+    BpeSymbol *symbols = scratch->symbols;
+    for (size_t i = 0; i < bytes; i++) {
+        symbols[i].token = tokenizer->byte_tokens[word[i]];
+        symbols[i].previous = i > 0 ? (uint32_t)(i - 1) : NO_SYMBOL;
+        symbols[i].next = i + 1 < bytes ? (uint32_t)(i + 1) : NO_SYMBOL;
+    }
+    for (size_t i = 0; i < bytes; i++) {
+        bucket_insert(scratch, tokenizer, (uint32_t)i);
+    }
+    for (uint32_t bit_word = 0; bit_word < BUCKET_WORDS; bit_word++) {
+        while (scratch->bucket_bits[bit_word]) {
+            uint32_t bucket = bit_word * 64 + (uint32_t)__builtin_ctzll(scratch->bucket_bits[bit_word]);
+            uint32_t place = scratch->buckets[bucket];
+            uint16_t left = symbols[place].token;
+            if (left != symbols[symbols[place].next].token) {
+                merge_at(scratch, tokenizer, place);
+                continue;
+            }
+            while (symbols[place].previous != NO_SYMBOL && symbols[symbols[place].previous].token == left) {
+                place = symbols[place].previous;
+                scratch->steps++;
+            }
+            while (place != NO_SYMBOL && symbols[place].merged == bucket + 256) {
+                merge_at(scratch, tokenizer, place);
+                place = symbols[place].next;
+            }
+        }
+    }
+    size_t count = 0;
+    for (uint32_t place = 0; place != NO_SYMBOL; place = symbols[place].next) {
+        out[count++] = symbols[place].token;
+    }
+    return count;
+}
+
+size_t bpe_encode(BpeScratch *scratch, uint16_t *out, const Tokenizer *tokenizer, const uint8_t *word,
+                  size_t bytes)
+{
+    if (bytes <= SHORT_WORD_BYTES) {
+        return encode_short(scratch, out, tokenizer, word, bytes);
+    }
+    return encode_long(scratch, out, tokenizer, word, bytes);
+}
