@@ -89,15 +89,18 @@ $(B)/llmc/text/vocabulary.o: llmc/text/gpt2_vocab/vocab.bpe Makefile
 	    printf '%s\n' '0};' 'const unsigned long vocabulary_merges_bytes = sizeof(vocabulary_merges) - 1;' >>$(@:.o=.c) && \
 	    $(CC) -O0 -c -o $@ $(@:.o=.c)
 
+level_flags   = $(call march,$(1)) -DVECTOR_BYTES=$(call vector_bytes,$(1)) -DCPU_LEVEL_NAME='"$(1)"' \
+                -DCPU_BACKEND=$(call symbol,$(1))
 define level_rules
 $(B)/cpu/$(1)/%.o: llmc/compute/cpu/%.c Makefile
 	$$(call say,CC,"$$< ($(1))")
-	$$(Q)mkdir -p $$(@D) && $$(CC) $$(CPPFLAGS) $$(CFLAGS) $(call march,$(1)) -DCPU_LEVEL_NAME='"$(1)"' \
-	    -DVECTOR_BYTES=$(call vector_bytes,$(1)) \
-	    -DCPU_BACKEND=$(call symbol,$(1)) -c -o $$@ $$<
+	$$(Q)mkdir -p $$(@D) && $$(CC) $$(CPPFLAGS) $$(CFLAGS) $(call level_flags,$(1)) -c -o $$@ $$<
+$(B)/ops/$(1)/%.o: dev/ops/%.c Makefile
+	$$(call say,CC,"$$< ($(1))")
+	$$(Q)mkdir -p $$(@D) && $$(CC) $$(CPPFLAGS) $$(CFLAGS) $(call level_flags,$(1)) -c -o $$@ $$<
 $(B)/cpu/$(1).o: $(call cpu_objects,$(1))
 	$$(Q)ld -r -o $$@ $$^ && objcopy --keep-global-symbol=$(call symbol,$(1)) $$@
-$(B)/ops/$(1)/%: $(B)/dev/ops/%.o $(call cpu_objects,$(1)) $(B)/libllmc.a
+$(B)/ops/$(1)/%: $(B)/ops/$(1)/%.o $(call cpu_objects,$(1)) $(B)/libllmc.a
 	$$(call say,LINK,$$@)
 	$$(Q)mkdir -p $$(@D) && $$(CC) $$(CFLAGS) $$(LDFLAGS) -o $$@ $$^ -lcmocka $$(LDLIBS)
 endef

@@ -58,7 +58,7 @@ static inline void tensor_store(Tensor tensor, int64_t offset, const float *valu
     }
 }
 
-/* e^x within 2 ulp; 0 below -87, so that a masked -INFINITY weighs nothing; a NaN stays one.
+/* e^x within 2 ulp; 0 below -87, so that a masked -INFINITY weighs nothing; infinite above 88; a NaN stays one.
  * x = n ln 2 + r, then a polynomial in r and n added to the exponent. */
 static inline float exp_of(float x)
 {
@@ -69,7 +69,8 @@ static inline float exp_of(float x)
     float n = shifted - round_to_integer;
     float r = clamped - n * 0.693145752f;
     r = r - n * 1.42860677e-6f;
-    float series = 1.0f / 720;
+    float series = 1.0f / 5040;
+    series = series * r + 1.0f / 720;
     series = series * r + 1.0f / 120;
     series = series * r + 1.0f / 24;
     series = series * r + 1.0f / 6;
@@ -83,6 +84,7 @@ static inline float exp_of(float x)
     float result;
     memcpy(&result, &series_bits, sizeof(result));
     result = x < -87.0f ? 0.0f : result;
+    result = x > 88.0f ? INFINITY : result;
     return x != x ? x : result;
 }
 
