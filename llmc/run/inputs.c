@@ -1,0 +1,73 @@
+#include "llmc/run/inputs.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "llmc/base/file.h"
+
+/* A data set that a script makes is missing altogether: name the script. */
+static int check_folder(const char *dataset, Error *error)
+{
+    char folder[PATH_BYTES_MAX], script[PATH_BYTES_MAX];
+    if (snprintf(folder, sizeof(folder), "data/%s", dataset) >= (int)sizeof(folder) ||
+        snprintf(script, sizeof(script), "data_prep/%s.sh", dataset) >= (int)sizeof(script)) {
+        return error_set(error, "dataset=%.100s...: the name is too long", dataset);
+    }
+    int has_script = strcmp(dataset, "openwebtext") == 0 || path_exists(script);
+    if (path_is_folder(folder) || !has_script) {
+        return 0;
+    }
+    return error_set(
+        error,
+        "%s: expected a folder of token shards, found none; %s makes it, and data_prep/tokenize -o %s "
+        "INPUT makes one from your own text",
+        folder, script, folder);
+}
+
+/* One split. `path` wins over the dataset's files. */
+static DataSet *open_split(const char *path, const char *dataset, const char *prefix, int T, Error *error)
+{
+    char pattern[PATH_BYTES_MAX];
+    if (path[0]) {
+        return data_set_open(path, T, error);
+    }
+    if (check_folder(dataset, error) != 0) {
+        return NULL;
+    }
+    if (snprintf(pattern, sizeof(pattern), "data/%s/%s*.bin", dataset, prefix) >= (int)sizeof(pattern)) {
+        error_set(error, "dataset=%.100s...: the name is too long", dataset);
+        return NULL;
+    }
+    return data_set_open(pattern, T, error);
+}
+
+int inputs_open(DataSet **train, DataSet **val, const Options *options, int needs_val, Error *error)
+{
+    int T = (int)options->block_size;
+    *train = NULL;
+    *val = NULL;
+    if (needs_val && options->train_data[0] && !options->val_data[0]) {
+        return error_set(error,
+                         "val_data: expected shards to evaluate beside train_data=%.300s, found none; give "
+                         "val_data, or --eval_interval=0 to train without evaluation",
+                         options->train_data);
+    }
+    *train = open_split(options->train_data, options->dataset, "train", T, error);
+    if (!*train) {
+        return -1;
+    }
+    if (needs_val) {
+        *val = open_split(options->val_data, options->dataset, "val", T, error);
+        if (!*val) {
+            data_set_free(*train);
+            *train = NULL;
+            size_t used = error ? strlen(error->text) : 0;
+            if (error && !options->eval_only) {
+                snprintf(error->text + used, sizeof(error->text) - used,
+                         "; or --eval_interval=0 trains without evaluation");
+            }
+            return -1;
+        }
+    }
+    return 0;
+}

@@ -1,0 +1,214 @@
+#define _GNU_SOURCE
+#include "llmc/run/log.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "llmc/base/file.h"
+#include "llmc/base/format.h"
+#include "llmc/run/json_text.h"
+
+enum { NUMBER_BYTES = 32, TAIL_BYTES = 1 << 16 };
+
+int log_init(Log *log, const char *out_dir, Error *error)
+{
+    memset(log, 0, sizeof(*log));
+    log->console = stdout;
+    if (!out_dir) {
+        return 0;
+    }
+    char path[PATH_BYTES_MAX];
+    if (folder_create(out_dir, error) != 0) {
+        return error_prefix(error, "out_dir");
+    }
+    if (path_join(path, out_dir, "log.jsonl", error) != 0) {
+        return -1;
+    }
+    log->file = fopen(path, "ae+");
+    if (!log->file) {
+        return error_set(error, "%s: cannot open for appending: %s; choose another out_dir", path,
+                         strerror(errno));
+    }
+    /* A run that was killed may have left half a line: it must not swallow the next one. */
+    if (fseek(log->file, -1, SEEK_END) == 0 && getc(log->file) != '\n') {
+        fputc('\n', log->file);
+    }
+    return 0;
+}
+
+void log_release(Log *log)
+{
+    if (log->file) {
+        fclose(log->file);
+    }
+    memset(log, 0, sizeof(*log));
+}
+
+/* Flush one line of the file. A full disk does not stop training. */
+static void end_line(Log *log)
+{
+    fputs("}\n", log->file);
+    if ((fflush(log->file) != 0 || ferror(log->file)) && !log->is_failed) {
+        log->is_failed = 1;
+        fprintf(stderr, "train_gpt2: log.jsonl: cannot write: %s; the run goes on\n", strerror(errno));
+    }
+}
+
+/* `,"name":1.5` */
+static void add_number(Log *log, const char *name, double value)
+{
+    fprintf(log->file, ",\"%s\":", name);
+    json_print_number(log->file, value);
+}
+
+char *format_duration(char *buffer, double ms)
+{
+    long seconds = ms < 0 ? 0 : ms > 1e14 ? 100000000000 : (long)(ms / 1e3 + 0.5);
+    if (seconds < 60) {
+        snprintf(buffer, NUMBER_BYTES, "%lds", seconds);
+    } else if (seconds < 3600) {
+        snprintf(buffer, NUMBER_BYTES, "%ldm %02lds", seconds / 60, seconds % 60);
+    } else if (seconds < 48 * 3600) {
+        snprintf(buffer, NUMBER_BYTES, "%ldh %02ldm", seconds / 3600, seconds / 60 % 60);
+    } else {
+        snprintf(buffer, NUMBER_BYTES, "%ldd %02ldh", seconds / 86400, seconds / 3600 % 24);
+    }
+    return buffer;
+}
+
+/* Ends a console line, with the time left once it is known. */
+static void end_console_line(Log *log, double left_ms)
+{
+    char left[NUMBER_BYTES];
+    if (left_ms >= 0) {
+        fprintf(log->console, ", %s left", format_duration(left, left_ms));
+    }
+    putc('\n', log->console);
+    fflush(log->console);
+}
+
+void log_start(Log *log, const LogStart *start)
+{
+    if (!log->file) {
+        return;
+    }
+    fputs("{\"event\":\"start\",\"version\":", log->file);
+    json_print_string(log->file, start->version);
+    fprintf(log->file,
+            ",\"ranks\":%d,\"parameters\":%" PRId64 ",\"data\":\"%016" PRIx64 "\",\"options\":", start->ranks,
+            start->parameters, start->data_fingerprint);
+    options_print_json(start->options, log->file);
+    end_line(log);
+}
+
+void log_step(Log *log, const LogStep *step)
+{
+    if (!log->console) {
+        return;
+    }
+    char rate[NUMBER_BYTES];
+    fprintf(log->console, "iter %" PRId64 ": loss %.4f, lr %.2e, norm %.2f, time %.2fms, %s tok/s",
+            step->iter, step->loss, step->learning_rate, step->norm, step->ms,
+            format_count(rate, (int64_t)(step->tokens_per_second + 0.5)));
+    if (step->mfu > 0) {
+        fprintf(log->console, ", mfu %.2f%%", 100 * step->mfu);
+    }
+    end_console_line(log, step->left_ms);
+    if (log->file) {
+        fprintf(log->file, "{\"event\":\"step\",\"iter\":%" PRId64, step->iter);
+        add_number(log, "loss", (float)step->loss);
+        add_number(log, "lr", step->learning_rate);
+        add_number(log, "norm", (float)step->norm);
+        add_number(log, "ms", step->ms);
+        add_number(log, "tok_per_s", step->tokens_per_second);
+        if (step->mfu > 0) {
+            add_number(log, "mfu", step->mfu);
+        }
+        end_line(log);
+    }
+}
+
+void log_skip(Log *log, int64_t iter, const char *reason)
+{
+    if (!log->console) {
+        return;
+    }
+    fprintf(log->console, "iter %" PRId64 ": update skipped: %s\n", iter, reason);
+    fflush(log->console);
+    if (log->file) {
+        fprintf(log->file, "{\"event\":\"skip\",\"iter\":%" PRId64 ",\"reason\":", iter);
+        json_print_string(log->file, reason);
+        end_line(log);
+    }
+}
+
+void log_eval(Log *log, int64_t iter, double train_loss, double val_loss, double left_ms)
+{
+    if (!log->console) {
+        return;
+    }
+    fprintf(log->console, "step %" PRId64 ": train loss %.4f, val loss %.4f", iter, train_loss, val_loss);
+    end_console_line(log, left_ms);
+    if (log->file) {
+        fprintf(log->file, "{\"event\":\"eval\",\"iter\":%" PRId64, iter);
+        add_number(log, "train_loss", (float)train_loss);
+        add_number(log, "val_loss", (float)val_loss);
+        end_line(log);
+    }
+}
+
+void log_snapshot(Log *log, int64_t iter, const char *file, uint64_t bytes, double stall_ms, double write_ms)
+{
+    if (!log->console) {
+        return;
+    }
+    char size[NUMBER_BYTES];
+    fprintf(log->console, "snapshot %s: %s bytes, %.0fms\n", file, format_count(size, (int64_t)bytes),
+            write_ms);
+    fflush(log->console);
+    if (log->file) {
+        fprintf(log->file, "{\"event\":\"snapshot\",\"iter\":%" PRId64 ",\"file\":", iter);
+        json_print_string(log->file, file);
+        fprintf(log->file, ",\"bytes\":%" PRIu64, bytes);
+        add_number(log, "stall_ms", stall_ms);
+        add_number(log, "write_ms", write_ms);
+        end_line(log);
+    }
+}
+
+void log_end(Log *log, int64_t iter, uint64_t weights_hash, const char *reason)
+{
+    if (!log->console) {
+        return;
+    }
+    if (log->file) {
+        fprintf(log->file,
+                "{\"event\":\"end\",\"iter\":%" PRId64 ",\"weights\":\"%016" PRIx64 "\",\"reason\":", iter,
+                weights_hash);
+        json_print_string(log->file, reason);
+        end_line(log);
+    }
+    fprintf(log->console, "weights %016" PRIx64 "\n", weights_hash);
+    fflush(log->console);
+}
+
+int log_has_eval(const char *out_dir, int64_t iter)
+{
+    char path[PATH_BYTES_MAX], wanted[64], tail[TAIL_BYTES + 1];
+    if (path_join(path, out_dir, "log.jsonl", NULL) != 0) {
+        return 0;
+    }
+    FILE *file = fopen(path, "re");
+    if (!file) {
+        return 0;
+    }
+    if (fseek(file, -TAIL_BYTES, SEEK_END) != 0) {
+        rewind(file); /* shorter than that */
+    }
+    size_t bytes = fread(tail, 1, TAIL_BYTES, file);
+    fclose(file);
+    int wanted_bytes = snprintf(wanted, sizeof(wanted), "{\"event\":\"eval\",\"iter\":%" PRId64 ",", iter);
+    return memmem(tail, bytes, wanted, (size_t)wanted_bytes) != NULL;
+}

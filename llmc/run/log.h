@@ -1,0 +1,57 @@
+/* What a run tells: console lines for people, out_dir/log.jsonl for programs. Every event appears in both,
+ * from the same numbers. Ranks other than 0 open no log, and all calls are silent there.
+ */
+#ifndef LLMC_RUN_LOG_H
+#define LLMC_RUN_LOG_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+#include "llmc/base/error.h"
+#include "llmc/run/options.h"
+
+/* Owned by the caller: log_init (or all zero for a silent one), log_release. */
+typedef struct Log {
+    FILE *console; /* NULL: silent */
+    FILE *file;    /* log.jsonl; NULL: console only */
+    int is_failed; /* writing failed once: said, then no more */
+} Log;
+
+/* Append to out_dir/log.jsonl, making out_dir; out_dir NULL: console only. -1 with *error. */
+int log_init(Log *log, const char *out_dir, Error *error);
+void log_release(Log *log);
+
+typedef struct LogStart {
+    const char *version;
+    int ranks;
+    int64_t parameters;
+    uint64_t data_fingerprint;
+    const Options *options;
+} LogStart;
+
+typedef struct LogStep {
+    int64_t iter;
+    double loss, learning_rate, norm;
+    double ms;
+    double tokens_per_second;
+    double mfu;     /* 0 to 1; 0 where the peak is unknown */
+    double left_ms; /* until the end of the run; negative while unknown */
+} LogStep;
+
+void log_start(Log *log, const LogStart *start);
+void log_step(Log *log, const LogStep *step);
+void log_skip(Log *log, int64_t iter, const char *reason);
+void log_eval(Log *log, int64_t iter, double train_loss, double val_loss, double left_ms);
+/* file: name in out_dir. stall_ms: training waited so long. */
+void log_snapshot(Log *log, int64_t iter, const char *file, uint64_t bytes, double stall_ms, double write_ms);
+/* Always the last line. */
+void log_end(Log *log, int64_t iter, uint64_t weights_hash, const char *reason);
+
+/* Whether the log's last lines hold the evaluation after `iter` updates: a run that was stopped while it
+ * evaluated does it again, one that was stopped later does not. */
+int log_has_eval(const char *out_dir, int64_t iter);
+
+/* "45s", "3m 20s", "2h 03m", "5d 03h" into a buffer of 32 bytes, which it returns. */
+char *format_duration(char *buffer, double ms);
+
+#endif

@@ -1,0 +1,92 @@
+/* Options: one table drives parsing, config files, --help, the printed summary and the JSON in logs and
+ * snapshots. nanoGPT's names, meanings and defaults where they exist.
+ *
+ *   ./train_gpt2 [config file] [--name=value ...]        later wins
+ */
+#ifndef LLMC_RUN_OPTIONS_H
+#define LLMC_RUN_OPTIONS_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "llmc/base/error.h"
+#include "llmc/model/shape.h"
+
+enum { OPTION_TEXT_BYTES = 4096, OPTIONS_MAX = 64, CONFIG_BYTES_MAX = 1 << 20 };
+
+/* Places in the choices of lr_schedule, dtype and reduce. The latter two stand as DType and ReduceMode do. */
+typedef enum LrSchedule { LR_COSINE, LR_LINEAR, LR_CONSTANT, LR_WSD } LrSchedule;
+
+typedef char OptionText[OPTION_TEXT_BYTES];
+
+/* Every field is described by the row of the same name in options.c. Integers are int64_t, numbers double,
+ * bools and choices int. Plain data: copy it freely. */
+typedef struct Options {
+    OptionText out_dir, init_from;
+    int eval_only, sample_only;
+    int64_t max_iters, eval_interval, eval_iters, log_interval;
+    int64_t snapshot_interval, keep_snapshots, milestone_interval, seed;
+
+    OptionText dataset, train_data, val_data;
+    int shuffle;
+
+    int64_t batch_size, block_size, gradient_accumulation_steps;
+
+    int64_t n_layer, n_head, n_embd, vocab_size;
+    double dropout;
+
+    double learning_rate;
+    int lr_schedule;
+    int64_t warmup_iters, lr_decay_iters;
+    double min_lr, weight_decay, beta1, beta2, grad_clip;
+
+    int dtype, reduce;
+    double bucket_cap_mb;
+    int64_t threads, check_interval, max_bad_steps, comm_timeout, trace;
+
+    OptionText start;
+    int64_t num_samples, max_new_tokens;
+    double temperature;
+    int64_t top_k;
+
+    OptionText export_hf, export_llmc;
+
+    int is_help;                         /* --help was asked for */
+    unsigned char is_given[OPTIONS_MAX]; /* by row: set by a config file or the command line */
+} Options;
+
+void options_set_defaults(Options *options);
+
+/* Set one option. -1 with *error naming the option, the
+ * value and what was expected; options are then as before. */
+int options_set(Options *options, const char *name, const char *value, Error *error);
+
+/* Read the text of a config file: lines of `name = value`, `#` comments; values may stand in quotes. `path`
+ * names it in errors. For any bytes: 0, or -1 with *error naming path and line. */
+int options_read_config(Options *options, const char *path, const char *text, size_t bytes, Error *error);
+
+/* Defaults, then arguments 1 .. argc-1 in their order, then what must hold between options. */
+int options_parse(Options *options, int argc, char **argv, Error *error);
+
+/* What must hold between options. -1 with *error. */
+int options_check(const Options *options, Error *error);
+
+/* By name, which must be one of the table's. */
+int options_is_given(const Options *options, const char *name);
+
+/* The shape that the model options describe. */
+ModelShape options_shape(const Options *options);
+
+void options_print_help(FILE *out);
+/* The values in use, one line a group. */
+void options_print_summary(const Options *options, FILE *out);
+/* One JSON object on one line. */
+void options_print_json(const Options *options, FILE *out);
+/* What is allowed but probably not meant, one line each. */
+void options_print_notices(const Options *options, FILE *out);
+/* One line for each option that changes results and differs from `json` (written by options_print_json).
+ * Returns how many. */
+int options_print_differences(const Options *options, const char *json, FILE *out);
+
+#endif

@@ -1,0 +1,142 @@
+#define _GNU_SOURCE
+#include <jansson.h>
+#include <string.h>
+
+#include "llmc/base/memory.h"
+#include "llmc/run/option_table.h"
+
+/* Text on one line: line breaks as \n. */
+static void print_escaped(const char *text, FILE *out)
+{
+    for (; *text; text++) {
+        if (*text == '\n') {
+            fputs("\\n", out);
+        } else {
+            putc(*text, out);
+        }
+    }
+}
+
+static void print_range(const OptionSpec *spec, FILE *out)
+{
+    if (spec->kind == OPTION_CHOICE) {
+        fprintf(out, " (%s)", spec->choices);
+    } else if (spec->kind == OPTION_BOOL) {
+        fputs(" (true|false)", out);
+    } else if (spec->kind != OPTION_TEXT) {
+        fprintf(out, spec->kind == OPTION_INTEGER ? " (%.0f to %.0f)" : " (%.9g to %.9g)", spec->least,
+                spec->most);
+    }
+}
+
+void options_print_help(FILE *out)
+{
+    fputs("Usage: train_gpt2 [config file] [--name=value ...]        later wins\n"
+          "A config file holds lines of `name = value` and `#` comments.\n",
+          out);
+    const char *group = "";
+    for (int i = 0; i < option_spec_count; i++) {
+        const OptionSpec *spec = &option_specs[i];
+        if (strcmp(group, spec->group) != 0) {
+            group = spec->group;
+            fprintf(out, "\n%s\n", group);
+        }
+        int used = fprintf(out, "  --%s=", spec->name);
+        used += (int)strlen(spec->standard);
+        print_escaped(spec->standard, out);
+        fprintf(out, "%*s  %s", used < 38 ? 38 - used : 0, "", spec->help);
+        print_range(spec, out);
+        putc('\n', out);
+    }
+    fputs("\nExit codes: 0 done; 1 an error that a rerun would meet again; 75 stopped by a signal after a "
+          "snapshot:"
+          "\nrun again with --init_from=resume; 76 a fault that a rerun may pass.\n",
+          out);
+}
+
+void options_print_summary(const Options *options, FILE *out)
+{
+    const char *group = "";
+    for (int i = 0; i < option_spec_count; i++) {
+        const OptionSpec *spec = &option_specs[i];
+        if (strcmp(group, spec->group) != 0) {
+            fprintf(out, "%s%-6s", i > 0 ? "\n" : "", spec->group);
+            group = spec->group;
+        }
+        fprintf(out, " %s=", spec->name);
+        if (spec->kind == OPTION_TEXT) {
+            print_escaped((const char *)options + spec->offset, out);
+        } else {
+            option_print_value(options, spec, out);
+        }
+    }
+    putc('\n', out);
+}
+
+void options_print_json(const Options *options, FILE *out)
+{
+    for (int i = 0; i < option_spec_count; i++) {
+        fprintf(out, "%s\"%s\":", i == 0 ? "{" : ",", option_specs[i].name);
+        option_print_json(options, &option_specs[i], out);
+    }
+    putc('}', out);
+}
+
+void options_print_notices(const Options *options, FILE *out)
+{
+    int is_decaying = options->lr_schedule != LR_CONSTANT;
+    if (is_decaying && options->warmup_iters >= options->lr_decay_iters) {
+        fprintf(
+            out,
+            "notice: warmup_iters=%lld is not below lr_decay_iters=%lld: learning_rate is never reached\n",
+            (long long)options->warmup_iters, (long long)options->lr_decay_iters);
+    }
+    if (is_decaying && options->min_lr > options->learning_rate) {
+        fprintf(out, "notice: min_lr=%.9g is above learning_rate=%.9g: the rate rises\n", options->min_lr,
+                options->learning_rate);
+    }
+    if (options->reduce != 0) {
+        fputs("notice: reduce is not exact: weights depend on the number of ranks\n", out);
+    }
+}
+
+/* Whether a JSON value is what the option holds now. An option that an older version did not know counts as
+ * the same. */
+static int is_same(const Options *options, const OptionSpec *spec, const json_t *value)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *memory = open_memstream(&text, &bytes);
+    CHECK(memory, "out of memory");
+    option_print_json(options, spec, memory);
+    CHECK(fclose(memory) == 0, "out of memory");
+    json_t *now = json_loadb(text, bytes, JSON_DECODE_ANY, NULL);
+    int same =
+        !value || !now || json_equal(now, value) ||
+        (json_is_number(now) && json_is_number(value) && json_number_value(now) == json_number_value(value));
+    json_decref(now);
+    memory_free(text);
+    return same;
+}
+
+int options_print_differences(const Options *options, const char *json, FILE *out)
+{
+    json_t *before = json_loads(json, 0, NULL);
+    int count = 0;
+    for (int i = 0; i < option_spec_count; i++) {
+        const OptionSpec *spec = &option_specs[i];
+        json_t *value = json_object_get(before, spec->name);
+        if (!spec->alters_results || is_same(options, spec, value)) {
+            continue;
+        }
+        char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
+        fprintf(out, "notice: %s was %s when the snapshot was written, is now ", spec->name,
+                text ? text : "?");
+        option_print_json(options, spec, out);
+        putc('\n', out);
+        memory_free(text);
+        count++;
+    }
+    json_decref(before);
+    return count;
+}

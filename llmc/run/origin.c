@@ -1,0 +1,169 @@
+#include "llmc/run/origin.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "llmc/base/memory.h"
+
+/* The shape in options becomes the file's. Options that the user gave must agree with it, but for a lower
+ * block_size where positions may be cut off. */
+static int adopt_shape(Options *options, const ModelShape *shape, const char *file, int may_lower_block,
+                       Error *error)
+{
+    const struct {
+        const char *name;
+        int64_t *option;
+        int64_t found;
+    } rows[] = {{"block_size", &options->block_size, shape->block_size},
+                {"vocab_size", &options->vocab_size, shape->vocab_size},
+                {"n_layer", &options->n_layer, shape->n_layer},
+                {"n_head", &options->n_head, shape->n_head},
+                {"n_embd", &options->n_embd, shape->n_embd}};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        int is_lowered = i == 0 && may_lower_block && options_is_given(options, rows[i].name) &&
+                         *rows[i].option < rows[i].found;
+        if (is_lowered) {
+            continue;
+        }
+        if (options_is_given(options, rows[i].name) && *rows[i].option != rows[i].found) {
+            return error_set(error,
+                             "%s=%" PRId64 ": %.500s has %s=%" PRId64
+                             "; leave the option out, or start another run in another out_dir",
+                             rows[i].name, *rows[i].option, file, rows[i].name, rows[i].found);
+        }
+        *rows[i].option = rows[i].found;
+    }
+    return 0;
+}
+
+static int open_snapshot(Origin *origin, Options *options, Error *error)
+{
+    origin->snapshot = snapshot_open_newest(options->out_dir, error);
+    if (!origin->snapshot) {
+        return -1;
+    }
+    const SnapshotInfo *info = snapshot_info(origin->snapshot);
+    origin->step = info->step;
+    origin->best_loss = info->best_loss;
+    origin->bad_steps = info->bad_steps;
+    return adopt_shape(options, &info->shape, snapshot_file(origin->snapshot), 0, error);
+}
+
+static int open_weights(Origin *origin, Options *options, Error *error)
+{
+    if (!path_exists(options->init_from)) {
+        return error_set(error,
+                         "init_from=%.500s: expected scratch, resume, auto or a path, found no such file",
+                         options->init_from);
+    }
+    origin->weights = weights_open(options->init_from, error);
+    if (!origin->weights) {
+        return -1;
+    }
+    ModelShape shape = weights_shape(origin->weights);
+    return adopt_shape(options, &shape, options->init_from, 1, error);
+}
+
+/* How many snapshots out_dir holds; the newest one's step. -1 with *error. */
+static int count_snapshots(int64_t *newest, const char *out_dir, Error *error)
+{
+    int64_t *steps = NULL;
+    int count = snapshot_list(&steps, out_dir, error);
+    *newest = count > 0 ? steps[0] : 0;
+    memory_free(steps);
+    return count;
+}
+
+/* A new run writes snapshots of its own; it must not mix them with another's. */
+static int refuse_overwriting(const Options *options, Error *error)
+{
+    int64_t newest;
+    int count = count_snapshots(&newest, options->out_dir, error);
+    if (count < 0) {
+        return -1;
+    }
+    if (count > 0) {
+        return error_set(
+            error,
+            "out_dir=%.500s: holds snapshots (newest step-%08" PRId64 ".snap) that a new run would "
+            "overwrite; --init_from=resume goes on with that run, --out_dir=OTHER starts another",
+            options->out_dir, newest);
+    }
+    return 0;
+}
+
+int origin_open(Origin *origin, Options *options, Error *error)
+{
+    memset(origin, 0, sizeof(*origin));
+    origin->best_loss = INFINITY;
+    int is_resume = strcmp(options->init_from, "resume") == 0 ||
+                    (options->sample_only && !options_is_given(options, "init_from"));
+    if (strcmp(options->init_from, "auto") == 0) {
+        int64_t newest;
+        int count = count_snapshots(&newest, options->out_dir, error);
+        if (count < 0) {
+            return -1;
+        }
+        is_resume = count > 0;
+    }
+    int is_file =
+        !is_resume && strcmp(options->init_from, "scratch") != 0 && strcmp(options->init_from, "auto") != 0;
+    int is_training = !options->eval_only && !options->sample_only && options->max_iters > 0;
+    int status = 0;
+    if (is_resume) {
+        status = open_snapshot(origin, options, error);
+    } else if (is_training) {
+        status = refuse_overwriting(options, error);
+    }
+    if (status == 0 && is_file) {
+        status = open_weights(origin, options, error);
+    }
+    ModelShape shape = options_shape(options);
+    if (status == 0) {
+        status = model_shape_check(&shape, error);
+    }
+    if (status != 0) {
+        origin_close(origin);
+    }
+    return status;
+}
+
+void origin_close(Origin *origin)
+{
+    if (origin->snapshot) {
+        snapshot_close(origin->snapshot);
+    }
+    if (origin->weights) {
+        weights_close(origin->weights);
+    }
+    origin->snapshot = NULL;
+    origin->weights = NULL;
+}
+
+int origin_load(Origin *origin, RunModel *model, uint64_t seed, int is_inference, Error *error)
+{
+    StateSink sink = run_model_sink(model);
+    if (origin->snapshot) {
+        return snapshot_load(origin->snapshot, &model->table, SAVED_WEIGHTS,
+                             is_inference ? SAVED_WEIGHTS : SAVED_MOMENT2, &sink, error);
+    }
+    if (origin->weights) {
+        return weights_load(origin->weights, &model->table, &sink, error);
+    }
+    run_model_draw_weights(model, seed);
+    return 0;
+}
+
+void origin_print(const Origin *origin, const Options *options, FILE *out)
+{
+    if (origin->snapshot) {
+        const SnapshotInfo *info = snapshot_info(origin->snapshot);
+        fprintf(out, "resuming %s: %" PRId64 " updates made\n", snapshot_file(origin->snapshot), info->step);
+        if (!options->sample_only && !options->eval_only) {
+            options_print_differences(options, info->options, out);
+        }
+    } else if (origin->weights) {
+        fprintf(out, "starting from %s (%s)\n", options->init_from, weights_kind_name(origin->weights));
+    }
+}

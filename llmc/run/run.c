@@ -1,0 +1,295 @@
+#define _GNU_SOURCE
+#include "llmc/run/run.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <omp.h>
+#include <string.h>
+
+#include "llmc/base/clock.h"
+#include "llmc/base/file.h"
+#include "llmc/base/format.h"
+#include "llmc/base/memory.h"
+#include "llmc/comm/comm.h"
+#include "llmc/run/evaluate.h"
+#include "llmc/run/inputs.h"
+#include "llmc/run/origin.h"
+#include "llmc/run/sample.h"
+#include "llmc/run/stop.h"
+#include "llmc/snapshot/export.h"
+#include "llmc/snapshot/snapshot.h"
+
+enum { SAMPLES_STANDARD = 10 /* nanoGPT's, for sample_only */ };
+
+/* ---- opening ------------------------------------------------------------------------------------------ */
+
+static int create_model(Run *run, const Backend *backend, Error *error)
+{
+    const Options *options = &run->options;
+    ModelConfig config = {.shape = options_shape(options),
+                          .batch_size = options->sample_only ? 1 : (int)options->batch_size,
+                          .sequence_tokens = (int)options->block_size,
+                          .slots_per_step = (int)options->gradient_accumulation_steps,
+                          .dtype = (DType)options->dtype,
+                          .reduce = (ReduceMode)options->reduce,
+                          .dropout = (float)options->dropout,
+                          .seed = (uint64_t)options->seed,
+                          .is_inference = !run->is_training};
+    return run_model_init(&run->model, backend, &config, error);
+}
+
+static void print_run(const Run *run)
+{
+    const Options *options = &run->options;
+    const RunModel *model = &run->model;
+    char parameters[FORMAT_COUNT_BYTES], bytes[FORMAT_COUNT_BYTES], tokens[FORMAT_COUNT_BYTES];
+    options_print_summary(options, stdout);
+    options_print_notices(options, stdout);
+    printf("model: %s parameters on %s, %d threads, %s MiB\n",
+           format_count(parameters, model_shape_parameters(&model->table.shape)), model->backend->name,
+           omp_get_max_threads(),
+           format_count(bytes, (int64_t)(model->backend->memory_bytes(model->model) >> 20)));
+    if (run->train_set) {
+        printf("data: %s tokens to train on", format_count(tokens, data_set_tokens(run->train_set)));
+        if (run->val_set) {
+            printf(", %s to evaluate", format_count(tokens, data_set_tokens(run->val_set)));
+        }
+        putchar('\n');
+    }
+    int64_t step_tokens = options->gradient_accumulation_steps * options->batch_size * options->block_size;
+    if (run->is_training) {
+        printf("step: %" PRId64 " x %" PRId64 " x %" PRId64 " = %s tokens, %.2f%% of an epoch, on %d %s\n",
+               options->gradient_accumulation_steps, options->batch_size, options->block_size,
+               format_count(tokens, step_tokens),
+               100.0 * (double)step_tokens /
+                   ((double)data_set_windows(run->train_set) * (double)options->block_size),
+               run->rank_count, run->rank_count == 1 ? "rank" : "ranks");
+    }
+    double peak = model->backend->peak_flops(model->model);
+    if (run->is_training && peak > 0) {
+        printf("mfu: tokens/s x %.4g operations (6 x parameters without wpe + 12 L C T), of a peak of %.4g a "
+               "second\n",
+               model_shape_flops_per_token(&model->table.shape, (int)options->block_size), peak);
+    }
+    fflush(stdout);
+}
+
+/* The log belongs to whoever writes to out_dir. */
+static int open_log(Run *run, Error *error)
+{
+    if (run->rank != 0) {
+        return 0;
+    }
+    const Options *options = &run->options;
+    int is_written = run->is_training || options->eval_only;
+    if (log_init(&run->log, is_written ? options->out_dir : NULL, error) != 0) {
+        return -1;
+    }
+    return run->is_training ? snapshot_remove_leftovers(options->out_dir, error) : 0;
+}
+
+static int open_parts(Run *run, Origin *origin, const Backend *backend, Error *error)
+{
+    Options *options = &run->options;
+    run->is_training = !options->eval_only && !options->sample_only && run->step < options->max_iters;
+    if (run->is_training && run->rank_count > options->gradient_accumulation_steps) {
+        return error_set(error,
+                         "gradient_accumulation_steps=%" PRId64 ": expected at least the number of ranks, %d",
+                         options->gradient_accumulation_steps, run->rank_count);
+    }
+    int is_evaluating = options->eval_only || (run->is_training && options->eval_interval > 0);
+    if ((run->is_training || is_evaluating) &&
+        inputs_open(&run->train_set, &run->val_set, options, is_evaluating, error) != 0) {
+        return -1;
+    }
+    if (run->train_set) {
+        run->data_fingerprint = data_set_fingerprint(run->train_set);
+    }
+    if (open_log(run, error) != 0 || create_model(run, backend, error) != 0) {
+        return -1;
+    }
+    if (run->rank == 0) {
+        print_run(run);
+        origin_print(origin, options, stdout);
+    }
+    const SnapshotInfo *info = origin->snapshot ? snapshot_info(origin->snapshot) : NULL;
+    if (info && run->is_training && run->rank == 0 && info->data_fingerprint != run->data_fingerprint) {
+        printf("notice: the training data are not those that the snapshot was made with\n");
+    }
+    fflush(stdout);
+    return origin_load(origin, &run->model, (uint64_t)options->seed, !run->is_training, error);
+}
+
+int run_open(Run *run, const Options *options, const Backend *backend, Error *error)
+{
+    memset(run, 0, sizeof(*run));
+    run->options = *options;
+    run->rank = comm_rank();
+    run->rank_count = comm_rank_count();
+    if (options->threads > 0) {
+        omp_set_num_threads((int)options->threads);
+    }
+    Origin origin;
+    if (origin_open(&origin, &run->options, error) != 0) {
+        return -1;
+    }
+    run->step = origin.step;
+    run->saved_step = origin.snapshot ? origin.step : -1;
+    run->best_loss = origin.best_loss;
+    run->bad_steps = origin.bad_steps;
+    int status = open_parts(run, &origin, backend, error);
+    origin_close(&origin);
+    if (status != 0) {
+        run_close(run);
+        return -1;
+    }
+    LogStart start = {.version = PROGRAM_VERSION,
+                      .ranks = run->rank_count,
+                      .parameters = model_shape_parameters(&run->model.table.shape),
+                      .data_fingerprint = run->data_fingerprint,
+                      .options = &run->options};
+    log_start(&run->log, &start);
+    return 0;
+}
+
+void run_close(Run *run)
+{
+    log_release(&run->log);
+    data_set_free(run->train_set);
+    data_set_free(run->val_set);
+    run_model_release(&run->model);
+    run->train_set = NULL;
+    run->val_set = NULL;
+}
+
+/* ---- what a run does besides training ------------------------------------------------------------------ */
+
+int run_evaluate(Run *run, double left_ms, Error *error)
+{
+    EvaluateArgs args = {.model = &run->model,
+                         .batch_size = (int)run->options.batch_size,
+                         .sequence_tokens = (int)run->options.block_size,
+                         .iters = run->options.eval_iters,
+                         .train_set = run->train_set,
+                         .val_set = run->val_set,
+                         .rank = run->rank,
+                         .rank_count = run->rank_count};
+    EvaluateResult result;
+    if (evaluate(&result, &args, error) != 0) {
+        return -1;
+    }
+    if (result.is_complete) {
+        log_eval(&run->log, run->step, result.train_loss, result.val_loss, left_ms);
+        run->best_loss = result.val_loss < run->best_loss ? result.val_loss : run->best_loss;
+    }
+    return 0;
+}
+
+/* The snapshot itself. -1 with *error. */
+static int write_snapshot(Run *run, Error *error)
+{
+    const Options *options = &run->options;
+    char *json = NULL;
+    size_t json_bytes = 0;
+    FILE *memory = open_memstream(&json, &json_bytes);
+    CHECK(memory, "out of memory");
+    options_print_json(options, memory);
+    CHECK(fclose(memory) == 0, "out of memory");
+    SnapshotInfo info = {
+        .shape = run->model.table.shape,
+        .step = run->step,
+        .sample = (uint64_t)(run->step * options->gradient_accumulation_steps * options->batch_size),
+        .best_loss = run->best_loss,
+        .bad_steps = run->bad_steps,
+        .data_fingerprint = run->data_fingerprint,
+        .version = PROGRAM_VERSION,
+        .options = json};
+    StateSource source = run_model_source(&run->model);
+    double begin_ms = clock_ms();
+    uint64_t bytes = 0;
+    int status = snapshot_write(&bytes, options->out_dir, &info, &run->model.table, &source,
+                                omp_get_max_threads(), error);
+    memory_free(json);
+    if (status == 0) {
+        char name[64];
+        double ms = clock_ms() - begin_ms;
+        snprintf(name, sizeof(name), "step-%08" PRId64 ".snap", run->step);
+        log_snapshot(&run->log, run->step, name, bytes, ms, ms);
+        run->saved_step = run->step;
+        status = snapshot_prune(options->out_dir, (int)options->keep_snapshots, options->milestone_interval,
+                                error);
+    }
+    return status;
+}
+
+void run_save(Run *run)
+{
+    if (run->rank != 0 || run->saved_step == run->step) {
+        return;
+    }
+    Error error;
+    if (write_snapshot(run, &error) != 0) {
+        run->failed_snapshots++;
+        fprintf(stderr, "train_gpt2: %s; the run goes on without this snapshot\n", error.text);
+    }
+}
+
+int run_sample(Run *run, Error *error)
+{
+    const Options *options = &run->options;
+    int64_t samples = options->num_samples;
+    if (samples == 0 && options->sample_only) {
+        samples = SAMPLES_STANDARD;
+    }
+    if (samples == 0 || run->rank != 0) {
+        return 0;
+    }
+    return sample(stdout, options, samples, &run->model, error);
+}
+
+static int export_model(Run *run, Error *error)
+{
+    const Options *options = &run->options;
+    StateSource source = run_model_source(&run->model);
+    if (options->export_hf[0]) {
+        if (export_hugging_face(options->export_hf, &run->model.table, &source, error) != 0) {
+            return -1;
+        }
+        printf("exported %s (Hugging Face)\n", options->export_hf);
+    }
+    if (options->export_llmc[0]) {
+        if (export_llmc(options->export_llmc, &run->model.table, &source, error) != 0) {
+            return -1;
+        }
+        printf("exported %s (llm.c)\n", options->export_llmc);
+    }
+    return 0;
+}
+
+int run_finish(Run *run, EndReason reason, Error *error)
+{
+    static const char *const names[] = {
+        [END_DONE] = "done", [END_SIGNAL] = "signal", [END_BAD_STEPS] = "bad_steps"};
+    if (reason == END_DONE && run->rank == 0 && export_model(run, error) != 0) {
+        return EXIT_FAILED;
+    }
+    uint64_t hash = run_model_hash(&run->model);
+    log_end(&run->log, run->step, hash, names[reason]);
+    if (reason == END_BAD_STEPS) {
+        error_set(error,
+                  "%" PRId64
+                  " updates in a row had a loss or gradient that is not finite; the newest good snapshot "
+                  "is of step %" PRId64 " in %.500s; lower learning_rate or check the data",
+                  run->bad_steps, run->saved_step, run->options.out_dir);
+        return EXIT_FAULT;
+    }
+    int is_unsaved = run->failed_snapshots > 0 && run->saved_step != run->step;
+    if (is_unsaved) {
+        error_set(
+            error,
+            "%.500s: the last snapshot could not be written (%d failed); the newest is of step %" PRId64,
+            run->options.out_dir, run->failed_snapshots, run->saved_step);
+        return EXIT_FAILED;
+    }
+    return reason == END_SIGNAL ? EXIT_RUN_AGAIN : EXIT_DONE;
+}

@@ -1,0 +1,55 @@
+/* One run: everything that is opened before it starts, and what it does besides training. Read train_gpt2.c
+ * first, then this, then train.c.
+ */
+#ifndef LLMC_RUN_RUN_H
+#define LLMC_RUN_RUN_H
+
+#include <stdint.h>
+
+#include "llmc/data/dataset.h"
+#include "llmc/run/log.h"
+#include "llmc/run/options.h"
+#include "llmc/run/run_model.h"
+
+#define PROGRAM_VERSION "0.1.0"
+
+/* Why a run ended, as log.jsonl names it. */
+typedef enum EndReason { END_DONE, END_SIGNAL, END_BAD_STEPS } EndReason;
+
+/* Owned by the caller: run_open, run_close. */
+typedef struct Run {
+    Options options; /* model options are those of the model, wherever it came from */
+    int rank, rank_count;
+    RunModel model;
+    DataSet *train_set; /* NULL where no data are needed: sampling, or all updates made */
+    DataSet *val_set;   /* NULL where nothing is evaluated */
+    uint64_t data_fingerprint;
+    Log log;
+    int is_training; /* updates are left to make */
+
+    int64_t step;       /* updates made: the next one is update `step` */
+    double best_loss;   /* lowest validation loss so far, INFINITY before the first */
+    int64_t bad_steps;  /* skipped in a row just before */
+    int64_t saved_step; /* of the newest snapshot, -1 for none */
+    int failed_snapshots;
+} Run;
+
+/* Open data, out_dir and model as the options say, and print what the run is. Nothing is written to out_dir
+ * before everything that can be checked has been. -1 with *error. */
+int run_open(Run *run, const Options *options, const Backend *backend, Error *error);
+void run_close(Run *run);
+
+/* Evaluate both splits now and tell. -1 with *error (bad data); 0 also when a signal cut it short. */
+int run_evaluate(Run *run, double left_ms, Error *error);
+
+/* Write a snapshot of the state after `step` updates and delete old ones. A failure is said and counted; the
+ * run goes on. */
+void run_save(Run *run);
+
+/* Sample if asked for, on rank 0. -1 with *error. */
+int run_sample(Run *run, Error *error);
+
+/* What is due at the end: exports, the last line, the hash of the weights. Returns the exit code. */
+int run_finish(Run *run, EndReason reason, Error *error);
+
+#endif

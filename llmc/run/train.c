@@ -1,0 +1,246 @@
+#include "llmc/run/train.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "llmc/base/clock.h"
+#include "llmc/comm/comm.h"
+#include "llmc/data/loader.h"
+#include "llmc/run/schedule.h"
+#include "llmc/run/stop.h"
+
+/* nanoGPT's; it has no option for it. */
+#define ADAMW_EPSILON 1e-8f
+
+/* What the loop needs besides the run. */
+typedef struct Loop {
+    Run *run;
+    Loader *loader;
+    int first_slot, slot_count; /* of this rank in each step */
+    int64_t timed_step;         /* where the clock for the time left began: after the first update */
+    double timed_ms;
+} Loop;
+
+/* Rank r of N has slots floor(r*G/N) .. floor((r+1)*G/N)-1. */
+static void loop_init(Loop *loop, Run *run)
+{
+    const Options *options = &run->options;
+    int64_t G = options->gradient_accumulation_steps;
+    int64_t N = run->rank_count;
+    memset(loop, 0, sizeof(*loop));
+    loop->run = run;
+    loop->first_slot = (int)(run->rank * G / N);
+    loop->slot_count = (int)((run->rank + 1) * G / N) - loop->first_slot;
+    LoaderConfig config = {.set = run->train_set,
+                           .batch_size = (int)options->batch_size,
+                           .window_tokens = (int)options->block_size,
+                           .slots_per_step = (int)G,
+                           .first_slot = loop->first_slot,
+                           .slot_count = loop->slot_count,
+                           .first_step = run->step,
+                           .seed = (uint64_t)options->seed,
+                           .is_shuffled = options->shuffle,
+                           .vocab_size = (int)options->vocab_size};
+    loop->loader = loader_create(&config);
+}
+
+/* Until the end of the run, judged by all the time since the first update; negative while unknown. */
+static double time_left_ms(const Loop *loop)
+{
+    const Run *run = loop->run;
+    int64_t done = run->step - loop->timed_step;
+    if (loop->timed_ms == 0 || done < 1) {
+        return -1;
+    }
+    return (clock_ms() - loop->timed_ms) / (double)done * (double)(run->options.max_iters - run->step);
+}
+
+/* Forward and backward of this rank's slots. Returns 0 when all are done, 1 when a signal came first, -1 with
+ * *error. */
+static int run_slots(Loop *loop, Error *error)
+{
+    RunModel *model = &loop->run->model;
+    for (int k = 0; k < loop->slot_count; k++) {
+        if (k > 0 && stop_requested()) {
+            return 1;
+        }
+        const int32_t *tokens, *targets;
+        if (loader_next(loop->loader, &tokens, &targets, error) != 0) {
+            return -1;
+        }
+        SlotContext context = {.step = (uint32_t)loop->run->step,
+                               .slot = (uint32_t)(loop->first_slot + k),
+                               .is_first = k == 0,
+                               .is_last = k == loop->slot_count - 1};
+        model->backend->train_slot(model->model, tokens, targets, &context);
+    }
+    return 0;
+}
+
+/* Sum gradients, loss and flags over ranks. Once this is a no-op for one rank, it costs nothing there. */
+static void reduce_gradients(RunModel *model)
+{
+    GradientArena arena = model->backend->gradients(model->model);
+    if (arena.is_int64) {
+        comm_sum_int64(arena.elements, arena.count);
+    } else {
+        comm_sum_float(arena.elements, arena.count);
+    }
+    comm_sum_int64(arena.tail, GRADIENT_TAIL);
+}
+
+static UpdateArgs update_args(const Run *run)
+{
+    const Options *options = &run->options;
+    return (UpdateArgs){.learning_rate = (float)schedule_learning_rate(options, run->step),
+                        .beta1 = (float)options->beta1,
+                        .beta2 = (float)options->beta2,
+                        .epsilon = ADAMW_EPSILON,
+                        .weight_decay = (float)options->weight_decay,
+                        .grad_clip = (float)options->grad_clip,
+                        .update_number = run->step + 1};
+}
+
+/* Tell about update `step`, which has just been made, and count it. */
+static void finish_step(Loop *loop, const StepResult *result, double begin_ms)
+{
+    Run *run = loop->run;
+    const Options *options = &run->options;
+    int64_t iter = run->step++;
+    double now_ms = clock_ms();
+    double left_ms = time_left_ms(loop);
+    if (loop->timed_ms == 0) {
+        loop->timed_ms = now_ms;
+        loop->timed_step = run->step;
+    }
+    if (result->is_skipped) {
+        run->bad_steps++;
+        log_skip(&run->log, iter, "gradient not finite");
+        return;
+    }
+    run->bad_steps = 0;
+    if (options->log_interval == 0 || iter % options->log_interval != 0) {
+        return;
+    }
+    double tokens = (double)options->gradient_accumulation_steps * (double)options->batch_size *
+                    (double)options->block_size;
+    double rate = tokens / (now_ms - begin_ms) * 1e3;
+    const RunModel *model = &run->model;
+    double peak = model->backend->peak_flops(model->model) * run->rank_count;
+    double flops = model_shape_flops_per_token(&model->table.shape, (int)options->block_size);
+    LogStep line = {.iter = iter,
+                    .loss = result->loss,
+                    .learning_rate = schedule_learning_rate(options, iter),
+                    .norm = result->norm,
+                    .ms = now_ms - begin_ms,
+                    .tokens_per_second = rate,
+                    .mfu = peak > 0 ? rate * flops / peak : 0,
+                    .left_ms = left_ms};
+    log_step(&run->log, &line);
+}
+
+/* One update. Returns 1 when a signal came before all slots of all ranks were done: then nothing was updated,
+ * and whoever resumes repeats the step; -1 with *error. */
+static int train_step(Loop *loop, Error *error)
+{
+    Run *run = loop->run;
+    double begin_ms = clock_ms();
+    int64_t is_cut = run_slots(loop, error);
+    if (is_cut < 0) {
+        return -1;
+    }
+    comm_max_int64(&is_cut, 1);
+    if (is_cut) {
+        return 1;
+    }
+    reduce_gradients(&run->model);
+    UpdateArgs args = update_args(run);
+    StepResult result;
+    run->model.backend->update(run->model.model, &args, &result);
+    finish_step(loop, &result, begin_ms);
+    return 0;
+}
+
+/* Whether any rank was asked to stop. */
+static int is_stopping(void)
+{
+    int64_t signal_number = stop_requested();
+    comm_max_int64(&signal_number, 1);
+    return signal_number != 0;
+}
+
+static int is_due(int64_t step, int64_t interval)
+{
+    return interval > 0 && step % interval == 0;
+}
+
+/* All ranks must hold the same weights: any other state is an error that no later step repairs. */
+static int check_ranks(const Run *run, Error *error)
+{
+    int64_t hash = (int64_t)run_model_hash(&run->model);
+    int64_t extremes[2] = {hash, ~hash}; /* the largest hash, and the complement of the smallest */
+    comm_max_int64(extremes, 2);
+    if (extremes[0] != ~extremes[1]) {
+        return error_set(error,
+                         "step %" PRId64 ": the weights of the ranks differ; resume from the newest snapshot",
+                         run->step);
+    }
+    return 0;
+}
+
+/* What is due after an update. -1 with *error. */
+static int run_due(Loop *loop, Error *error)
+{
+    Run *run = loop->run;
+    const Options *options = &run->options;
+    int is_last = run->step == options->max_iters;
+    if (options->eval_interval > 0 && (is_last || is_due(run->step, options->eval_interval)) &&
+        run_evaluate(run, time_left_ms(loop), error) != 0) {
+        return -1;
+    }
+    if (run->rank_count > 1 && is_due(run->step, options->check_interval) && check_ranks(run, error) != 0) {
+        return -1;
+    }
+    if (options->snapshot_interval > 0 && (is_last || is_due(run->step, options->snapshot_interval))) {
+        run_save(run);
+    }
+    return 0;
+}
+
+/* A run that was stopped while it evaluated owes that evaluation; a fresh one begins with one. */
+static int evaluate_first(Run *run, Error *error)
+{
+    const Options *options = &run->options;
+    if (!is_due(run->step, options->eval_interval) ||
+        (run->step > 0 && log_has_eval(options->out_dir, run->step))) {
+        return 0;
+    }
+    return run_evaluate(run, -1, error);
+}
+
+int train(EndReason *reason, Run *run, Error *error)
+{
+    const Options *options = &run->options;
+    Loop loop;
+    loop_init(&loop, run);
+    *reason = END_DONE;
+    int status = evaluate_first(run, error);
+    while (status == 0 && run->step < options->max_iters) {
+        int is_cut = is_stopping() ? 1 : train_step(&loop, error);
+        if (is_cut) {
+            status = is_cut < 0 ? -1 : 0;
+            *reason = END_SIGNAL;
+            break;
+        }
+        if (run->bad_steps >= options->max_bad_steps) {
+            *reason = END_BAD_STEPS;
+            break;
+        }
+        status = run_due(&loop, error);
+    }
+    if (status == 0 && *reason == END_SIGNAL) {
+        run_save(run);
+    }
+    loader_free(loop.loader);
+    return status;
+}
