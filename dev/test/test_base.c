@@ -1,0 +1,234 @@
+/* base: random numbers against published vectors and moments, hashes, atomic files, error lines, bf16
+ * rounding. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "llmc/base/error.h"
+#include "llmc/base/file.h"
+#include "llmc/base/hash.h"
+#include "llmc/base/memory.h"
+#include "llmc/base/random.h"
+#include "llmc/model/dtype.h"
+#include "llmc/model/params.h"
+
+/* Known answers of the Random123 distribution (kat_vectors, philox4x32 10): counter and key all zero, all
+ * ones, digits of pi. The key's layout here is counter (block low, block high, step, purpose and slot), key
+ * (seed low, high). */
+static void test_philox_known_answers(void **state)
+{
+    (void)state;
+    uint32_t numbers[4];
+    RandomKey zero = {0};
+    random_block(numbers, &zero, 0);
+    const uint32_t expected_zero[4] = {0x6627e8d5u, 0xe169c58du, 0xbc57ac4cu, 0x9b00dbd8u};
+    assert_memory_equal(numbers, expected_zero, sizeof(numbers));
+    RandomKey ones = {
+        .seed = UINT64_MAX, .purpose = (RandomPurpose)0xff, .step = UINT32_MAX, .slot = 0xffffff};
+    random_block(numbers, &ones, UINT64_MAX);
+    const uint32_t expected_ones[4] = {0x408f276du, 0x41c83b0eu, 0xa20bc7c6u, 0x6d5451fdu};
+    assert_memory_equal(numbers, expected_ones, sizeof(numbers));
+    RandomKey pi = {
+        .seed = 0x299f31d0a4093822u, .purpose = (RandomPurpose)0x03, .step = 0x13198a2eu, .slot = 0x707344};
+    random_block(numbers, &pi, 0x85a308d3243f6a88u);
+    const uint32_t expected_pi[4] = {0xd16cfe09u, 0x94fdccebu, 0x5001e420u, 0x24126ea1u};
+    assert_memory_equal(numbers, expected_pi, sizeof(numbers));
+}
+
+static void test_normal_moments_and_splits(void **state)
+{
+    (void)state;
+    enum { COUNT = 1 << 20 };
+    float *whole = memory_alloc(COUNT, sizeof(float), "normals");
+    float *parts = memory_alloc(COUNT, sizeof(float), "normals");
+    RandomKey key = {.seed = 1337, .purpose = RANDOM_INIT, .slot = 4};
+    random_normal(whole, COUNT, 2.0f, &key, 0);
+    for (int64_t first = 0; first < COUNT; first += 1000) {
+        random_normal(parts + first, COUNT - first < 1000 ? COUNT - first : 1000, 2.0f, &key,
+                      (uint64_t)first);
+    }
+    assert_memory_equal(whole, parts, COUNT * sizeof(float));
+    double sums[4] = {0}, beyond = 0;
+    for (int i = 0; i < COUNT; i++) {
+        double z = whole[i] / 2.0;
+        for (int p = 0; p < 4; p++) {
+            sums[p] += pow(z, p + 1);
+        }
+        beyond += fabs(z) > 1.959964;
+    }
+    /* six standard errors of each moment of a normal: variances 1, 2, 15, 96 over COUNT */
+    const double expected[4] = {0, 1, 0, 3}, variance[4] = {1, 2, 15, 96};
+    for (int p = 0; p < 4; p++) {
+        double error = fabs(sums[p] / COUNT - expected[p]);
+        if (error > 6 * sqrt(variance[p] / COUNT)) {
+            fail_msg("moment %d: expected %g, found %g", p + 1, expected[p], sums[p] / COUNT);
+        }
+    }
+    assert_true(fabs(beyond / COUNT - 0.05) < 6 * sqrt(0.05 * 0.95 / COUNT));
+    memory_free(whole);
+    memory_free(parts);
+}
+
+static void test_hash_sees_every_bit(void **state)
+{
+    (void)state;
+    unsigned char data[100];
+    for (size_t i = 0; i < sizeof(data); i++) {
+        data[i] = (unsigned char)(i * 37);
+    }
+    for (size_t bytes = 0; bytes <= sizeof(data); bytes++) {
+        uint64_t hash = hash_bytes(data, bytes, 0);
+        assert_true(hash != hash_bytes(data, bytes, 1));
+        for (size_t bit = 0; bit < 8 * bytes; bit++) {
+            data[bit / 8] ^= (unsigned char)(1u << (bit % 8));
+            assert_true(hash != hash_bytes(data, bytes, 0));
+            data[bit / 8] ^= (unsigned char)(1u << (bit % 8));
+        }
+        assert_true(bytes == 0 || hash != hash_bytes(data, bytes - 1, 0));
+    }
+}
+
+static void test_atomic_file_appears_whole_or_not_at_all(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/test_base_XXXXXX";
+    assert_non_null(mkdtemp(folder));
+    char path[PATH_BYTES_MAX];
+    Error error;
+    AtomicFile file;
+    assert_int_equal(path_join(path, folder, "file", &error), 0);
+    assert_int_equal(atomic_file_init(&file, path, &error), 0);
+    assert_int_equal(atomic_file_write(&file, "xbc", 3, &error), 0);
+    assert_int_equal(atomic_file_write_at(&file, 0, "a", 1, &error), 0);
+    assert_false(path_exists(path));
+    assert_int_equal(atomic_file_commit(&file, &error), 0);
+    atomic_file_discard(&file);
+    size_t bytes;
+    char *data = file_read(path, 10, &bytes, &error);
+    assert_non_null(data);
+    assert_string_equal(data, "abc");
+    memory_free(data);
+    assert_null(file_read(path, 2, &bytes, &error));
+    assert_non_null(strstr(error.text, "at most 2 bytes"));
+    assert_int_equal(atomic_file_init(&file, path, &error), 0);
+    assert_int_equal(atomic_file_write(&file, "other", 5, &error), 0);
+    atomic_file_discard(&file);
+    data = file_read(path, 10, &bytes, &error);
+    assert_string_equal(data, "abc");
+    memory_free(data);
+    assert_false(path_exists(file.temporary_path));
+    unlink(path);
+    assert_int_equal(path_join(path, folder, "no/such/folder", &error), 0);
+    assert_int_equal(atomic_file_init(&file, path, &error), -1);
+    assert_int_equal(folder_create(path, &error), 0);
+    assert_true(path_is_folder(path));
+    for (int i = 0; i < 3; i++) {
+        rmdir(path);
+        *strrchr(path, '/') = '\0';
+    }
+    rmdir(folder);
+}
+
+static void test_error_line_and_exit_code(void **state)
+{
+    (void)state;
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        dup2(ends[1], 2);
+        error_set_program("program");
+        error_exit(EXIT_FAULT, "file: two\nlines");
+    }
+    close(ends[1]);
+    char text[200] = "";
+    assert_true(read(ends[0], text, sizeof(text) - 1) > 0);
+    int status;
+    waitpid(child, &status, 0);
+    assert_int_equal(WEXITSTATUS(status), EXIT_FAULT);
+    assert_string_equal(text, "program: file: two lines\n");
+    close(ends[0]);
+}
+
+static void test_bf16_rounds_to_nearest_even(void **state)
+{
+    (void)state;
+    const float values[][2] = {
+        {1.0f, 1.0f},          {0x1.01p0f, 0x1.0p0f}, {0x1.03p0f, 0x1.04p0f}, {0x1.010002p0f, 0x1.02p0f},
+        {-0x1.ffp0f, -0x2p0f}, {0.0f, 0.0f},          {INFINITY, INFINITY},   {0x1.ffp127f, INFINITY}};
+    for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
+        float found = bf16_to_float(bf16_from_float(values[i][0]));
+        if (found != values[i][1]) {
+            fail_msg("bf16 of %a: expected %a, found %a", values[i][0], values[i][1], found);
+        }
+    }
+    uint32_t nan_bits = 0x7f800001u;
+    float nan_value;
+    memcpy(&nan_value, &nan_bits, sizeof(nan_value));
+    assert_true(isnan(bf16_to_float(bf16_from_float(nan_value))));
+}
+
+static void test_parameter_table_of_gpt2(void **state)
+{
+    (void)state;
+    ModelShape shape = {.block_size = 1024, .vocab_size = 50257, .n_layer = 12, .n_head = 12, .n_embd = 768};
+    ParamTable table;
+    params_init(&table, &shape);
+    assert_int_equal(model_shape_parameters(&shape), 124439808);
+    int64_t sum = 0, end = 0;
+    for (int i = 0; i < table.count; i++) {
+        sum += param_file_count(&table.specs[i]);
+        assert_true(table.specs[i].offset >= end && table.specs[i].offset % 16 == 0);
+        end = table.specs[i].offset + table.specs[i].arena_count;
+        assert_int_equal(params_find(&table, table.specs[i].name), i);
+    }
+    assert_int_equal(sum, 124439808);
+    assert_true(end <= table.arena_count);
+    int index = params_find(&table, "h.11.mlp.c_proj.weight");
+    assert_int_equal(index, params_block_index(11, FCPROJ_WEIGHT));
+    assert_true(fabsf(table.specs[index].standard_deviation - 0.02f / sqrtf(24)) < 1e-9f);
+    assert_int_equal(params_find(&table, "h.12.mlp.c_proj.weight"), -1);
+    params_release(&table);
+}
+
+static void test_shapes_are_checked(void **state)
+{
+    (void)state;
+    Error error;
+    ModelShape shape = {.block_size = 8, .vocab_size = 100, .n_layer = 1, .n_head = 3, .n_embd = 10};
+    assert_int_equal(model_shape_check(&shape, &error), -1);
+    assert_string_equal(error.text, "n_embd=10: expected a multiple of n_head=3");
+    shape.n_head = 5;
+    assert_int_equal(model_shape_check(&shape, &error), 0);
+    shape.vocab_size = 65537; /* tokens are 16 bits */
+    assert_int_equal(model_shape_check(&shape, &error), -1);
+    shape.vocab_size = 100;
+    shape.n_layer = 0;
+    assert_int_equal(model_shape_check(&shape, &error), -1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_philox_known_answers),
+        cmocka_unit_test(test_normal_moments_and_splits),
+        cmocka_unit_test(test_hash_sees_every_bit),
+        cmocka_unit_test(test_atomic_file_appears_whole_or_not_at_all),
+        cmocka_unit_test(test_error_line_and_exit_code),
+        cmocka_unit_test(test_bf16_rounds_to_nearest_even),
+        cmocka_unit_test(test_parameter_table_of_gpt2),
+        cmocka_unit_test(test_shapes_are_checked),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
