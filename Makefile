@@ -7,11 +7,12 @@ SANITIZE ?=
 V        ?= 0
 CC       ?= gcc
 OPTIMIZE ?= -O3
+OBJCOPY  ?= objcopy
 
 comma    := ,
 VARIANT  := mpi$(MPI)$(if $(SANITIZE),-$(subst $(comma),-,$(SANITIZE)))
 B        := build/$(VARIANT)
-MACHINE  := $(shell uname -m)
+MACHINE  ?= $(shell uname -m)
 Q        := $(if $(filter 1,$(V)),,@)
 
 # -fno-math-errno and -fno-trapping-math let loops vectorise without changing any result; never -ffast-math.
@@ -99,7 +100,7 @@ $(B)/ops/$(1)/%.o: dev/ops/%.c Makefile
 	$$(call say,CC,"$$< ($(1))")
 	$$(Q)mkdir -p $$(@D) && $$(CC) $$(CPPFLAGS) $$(CFLAGS) $(call level_flags,$(1)) -c -o $$@ $$<
 $(B)/cpu/$(1).o: $(call cpu_objects,$(1))
-	$$(Q)ld -r -o $$@ $$^ && objcopy --keep-global-symbol=$(call symbol,$(1)) $$@
+	$$(Q)$$(CC) -r -nostdlib -o $$@ $$^ && $$(OBJCOPY) --keep-global-symbol=$(call symbol,$(1)) $$@
 $(B)/ops/$(1)/%: $(B)/ops/$(1)/%.o $(call cpu_objects,$(1)) $(B)/libllmc.a
 	$$(call say,LINK,$$@)
 	$$(Q)mkdir -p $$(@D) && $$(CC) $$(CFLAGS) $$(LDFLAGS) -o $$@ $$^ -lcmocka $$(LDLIBS)
