@@ -197,7 +197,7 @@ static int parse_integer(int64_t *out, const OptionSpec *spec, const char *value
     int is_number = (value[0] >= '0' && value[0] <= '9') || value[0] == '-' || value[0] == '+';
     errno = 0;
     long long number = strtoll(value, &end, 10);
-    if (!is_number || *end || errno || (double)number < spec->least || (double)number > spec->most) {
+    if (!is_number || *end || errno || number < (int64_t)spec->least || number > (int64_t)spec->most) {
         return fail_range(spec, value, error);
     }
     *out = number;

@@ -1,0 +1,266 @@
+/* The log: lines that programs read back, lines for people, and what a killed run left behind. */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "llmc/base/file.h"
+#include "llmc/run/log.h"
+
+static char folder[] = "test_log_XXXXXX";
+
+static int make_folder(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static void remove_log(void)
+{
+    char path[PATH_BYTES_MAX];
+    snprintf(path, sizeof(path), "%s/log.jsonl", folder);
+    unlink(path);
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    remove_log();
+    return rmdir(folder);
+}
+
+/* A log whose console is text in memory. */
+typedef struct Captured {
+    Log log;
+    char *console;
+    size_t console_bytes;
+} Captured;
+
+static void open_captured(Captured *captured)
+{
+    Error error;
+    memset(captured, 0, sizeof(*captured));
+    if (log_init(&captured->log, folder, &error) != 0) {
+        fail_msg("%s", error.text);
+    }
+    captured->log.console = open_memstream(&captured->console, &captured->console_bytes);
+}
+
+static void close_captured(Captured *captured)
+{
+    FILE *console = captured->log.console;
+    log_release(&captured->log);
+    fclose(console);
+}
+
+/* Line `number` of log.jsonl as JSON; the caller releases it. */
+static json_t *read_line(int number)
+{
+    char path[PATH_BYTES_MAX];
+    snprintf(path, sizeof(path), "%s/log.jsonl", folder);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    char *line = NULL;
+    size_t capacity = 0;
+    for (int i = 0; i <= number; i++) {
+        assert_true(getline(&line, &capacity, file) > 0);
+    }
+    fclose(file);
+    json_t *json = json_loads(line, JSON_REJECT_DUPLICATES, NULL);
+    if (!json) {
+        fail_msg("line %d is no JSON: %s", number, line);
+    }
+    free(line);
+    return json;
+}
+
+static double number_of(const json_t *json, const char *key)
+{
+    const json_t *value = json_object_get(json, key);
+    if (!json_is_number(value)) {
+        fail_msg("%s is missing or no number", key);
+    }
+    return json_number_value(value);
+}
+
+static void test_step(void **state)
+{
+    (void)state;
+    Captured captured;
+    remove_log();
+    open_captured(&captured);
+    float loss = 4.08630419f;
+    LogStep step = {.iter = 10,
+                    .loss = loss,
+                    .learning_rate = 6e-4,
+                    .norm = 1.234f,
+                    .ms = 561.94,
+                    .tokens_per_second = 874512.4,
+                    .mfu = 0.3,
+                    .left_ms = -1};
+    log_step(&captured.log, &step);
+    step.mfu = 0;
+    step.left_ms = 3723000;
+    step.iter = 11;
+    log_step(&captured.log, &step);
+    close_captured(&captured);
+    assert_string_equal(
+        captured.console,
+        "iter 10: loss 4.0863, lr 6.00e-04, norm 1.23, time 561.94ms, 874,512 tok/s, mfu 30.00%\n"
+        "iter 11: loss 4.0863, lr 6.00e-04, norm 1.23, time 561.94ms, 874,512 tok/s, 1h 02m left\n");
+    free(captured.console);
+    json_t *json = read_line(0);
+    assert_string_equal(json_string_value(json_object_get(json, "event")), "step");
+    assert_int_equal((int)number_of(json, "iter"), 10);
+    assert_true((float)number_of(json, "loss") == loss);
+    assert_true((float)number_of(json, "norm") == 1.234f);
+    assert_true(number_of(json, "lr") == 6e-4);
+    assert_true(number_of(json, "ms") == 561.94);
+    assert_true(number_of(json, "mfu") == 0.3);
+    assert_true(number_of(json, "tok_per_s") > 874512);
+    json_decref(json);
+    json = read_line(1);
+    assert_null(json_object_get(json, "mfu"));
+    json_decref(json);
+}
+
+static void test_other_events(void **state)
+{
+    (void)state;
+    Captured captured;
+    remove_log();
+    open_captured(&captured);
+    Options options;
+    options_set_defaults(&options);
+    LogStart start = {.version = "1.2.3",
+                      .ranks = 4,
+                      .parameters = 124439808,
+                      .data_fingerprint = 0x123,
+                      .options = &options};
+    log_start(&captured.log, &start);
+    log_eval(&captured.log, 2000, 3.5, NAN, 59499);
+    log_snapshot(&captured.log, 1000, "step-00001000.snap", 1234567, 1.5, 20.5);
+    log_skip(&captured.log, 77, "gradient not finite");
+    log_end(&captured.log, 3000, 0x0123456789abcdef, "done");
+    close_captured(&captured);
+    assert_string_equal(captured.console, "step 2000: train loss 3.5000, val loss nan, 59s left\n"
+                                          "snapshot step-00001000.snap: 1,234,567 bytes, 20ms\n"
+                                          "iter 77: update skipped: gradient not finite\n"
+                                          "weights 0123456789abcdef\n");
+    free(captured.console);
+    json_t *json = read_line(0);
+    assert_string_equal(json_string_value(json_object_get(json, "version")), "1.2.3");
+    assert_string_equal(json_string_value(json_object_get(json, "data")), "0000000000000123");
+    assert_int_equal((int)number_of(json, "ranks"), 4);
+    assert_int_equal((int)number_of(json, "parameters"), 124439808);
+    assert_true(number_of(json_object_get(json, "options"), "batch_size") == 12);
+    json_decref(json);
+    json = read_line(1);
+    assert_true(number_of(json, "train_loss") == 3.5);
+    assert_true(json_is_null(json_object_get(json, "val_loss")));
+    json_decref(json);
+    json = read_line(2);
+    assert_string_equal(json_string_value(json_object_get(json, "file")), "step-00001000.snap");
+    assert_true(number_of(json, "bytes") == 1234567 && number_of(json, "stall_ms") == 1.5);
+    json_decref(json);
+    json = read_line(3);
+    assert_string_equal(json_string_value(json_object_get(json, "reason")), "gradient not finite");
+    json_decref(json);
+    json = read_line(4);
+    assert_string_equal(json_string_value(json_object_get(json, "weights")), "0123456789abcdef");
+    assert_string_equal(json_string_value(json_object_get(json, "reason")), "done");
+    json_decref(json);
+}
+
+/* Half a line of a killed run stays alone: the next run's lines are whole. */
+static void test_append_after_half_a_line(void **state)
+{
+    (void)state;
+    char path[PATH_BYTES_MAX];
+    snprintf(path, sizeof(path), "%s/log.jsonl", folder);
+    FILE *file = fopen(path, "w");
+    fputs("{\"event\":\"eval\",\"iter\":20,\"train_loss\":1,\"val_loss\":1}\n{\"event\":\"st", file);
+    fclose(file);
+    assert_true(log_has_eval(folder, 20));
+    assert_false(log_has_eval(folder, 2));
+    assert_false(log_has_eval(folder, 200));
+    Captured captured;
+    open_captured(&captured);
+    log_skip(&captured.log, 21, "x");
+    close_captured(&captured);
+    free(captured.console);
+    json_t *json = read_line(2);
+    assert_int_equal((int)number_of(json, "iter"), 21);
+    json_decref(json);
+    open_captured(&captured); /* a whole last line gets no empty line after it */
+    log_skip(&captured.log, 22, "x");
+    close_captured(&captured);
+    free(captured.console);
+    json = read_line(3);
+    assert_int_equal((int)number_of(json, "iter"), 22);
+    json_decref(json);
+    remove_log();
+    assert_false(log_has_eval(folder, 20));
+}
+
+static void test_out_dir_that_cannot_be(void **state)
+{
+    (void)state;
+    Log log;
+    Error error;
+    assert_int_equal(log_init(&log, "/dev/null/out", &error), -1);
+    assert_non_null(strstr(error.text, "out_dir"));
+    assert_non_null(strstr(error.text, "/dev/null/out"));
+}
+
+/* Ranks without a log may report as they like. */
+static void test_silent(void **state)
+{
+    (void)state;
+    Log log;
+    memset(&log, 0, sizeof(log));
+    LogStep step = {.iter = 1};
+    log_step(&log, &step);
+    log_skip(&log, 1, "x");
+    log_eval(&log, 1, 1, 1, 1);
+    log_snapshot(&log, 1, "x", 1, 1, 1);
+    log_end(&log, 1, 1, "done");
+    log_release(&log);
+}
+
+static void test_durations(void **state)
+{
+    (void)state;
+    static const struct {
+        double ms;
+        const char *text;
+    } cases[] = {{0, "0s"},           {59400, "59s"},         {59600, "1m 00s"},     {3599000, "59m 59s"},
+                 {3600000, "1h 00m"}, {172740000, "47h 59m"}, {172800000, "2d 00h"}, {1e300, "1157407d 09h"}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char buffer[32];
+        assert_string_equal(format_duration(buffer, cases[i].ms), cases[i].text);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_step),
+        cmocka_unit_test(test_other_events),
+        cmocka_unit_test(test_append_after_half_a_line),
+        cmocka_unit_test(test_out_dir_that_cannot_be),
+        cmocka_unit_test(test_silent),
+        cmocka_unit_test(test_durations),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
