@@ -1,0 +1,215 @@
+#include "llmc/snapshot/export.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "llmc/base/file.h"
+#include "llmc/base/memory.h"
+#include "llmc/snapshot/export_vocabulary.h"
+#include "llmc/snapshot/import_source.h"
+#include "llmc/snapshot/safetensors.h"
+
+enum { CHUNK_VALUES = 1 << 16, TILE_COLUMNS = 64 /* of a matrix that is written transposed */ };
+
+static void read_weights(float *values, const StateSource *source, const ParamSpec *spec, int64_t first,
+                         int64_t count)
+{
+    source->read(source->context, SAVED_WEIGHTS, spec->offset + first, values, count);
+}
+
+/* A tensor as it lies in the arena. */
+static int write_tensor(AtomicFile *file, const ParamSpec *spec, const StateSource *source, float *values,
+                        Error *error)
+{
+    int64_t total = param_file_count(spec);
+    for (int64_t first = 0; first < total; first += CHUNK_VALUES) {
+        int64_t count = total - first < CHUNK_VALUES ? total - first : CHUNK_VALUES;
+        read_weights(values, source, spec, first, count);
+        if (atomic_file_write(file, values, (size_t)count * sizeof(float), error) != 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* A Conv1D matrix: [out,in] in the arena, [in,out] in the file. A row of the file is a column here, so the
+ * matrix is read whole and turned a few columns at a time. */
+static int write_transposed(AtomicFile *file, const ParamSpec *spec, const StateSource *source, Error *error)
+{
+    float *matrix = memory_alloc((size_t)param_file_count(spec), sizeof(float), "matrix to export");
+    float *tile = memory_alloc((size_t)(TILE_COLUMNS * spec->rows), sizeof(float), "matrix to export");
+    read_weights(matrix, source, spec, 0, param_file_count(spec));
+    int status = 0;
+    for (int64_t first = 0; first < spec->columns && status == 0; first += TILE_COLUMNS) {
+        int64_t columns = spec->columns - first < TILE_COLUMNS ? spec->columns - first : TILE_COLUMNS;
+        for (int64_t row = 0; row < spec->rows; row++) {
+            for (int64_t c = 0; c < columns; c++) {
+                tile[c * spec->rows + row] = matrix[row * spec->columns + first + c];
+            }
+        }
+        status = atomic_file_write(file, tile, (size_t)(columns * spec->rows) * sizeof(float), error);
+    }
+    memory_free(tile);
+    memory_free(matrix);
+    return status;
+}
+
+static char *create_header(uint64_t *bytes, const ParamTable *table, Error *error)
+{
+    SafeHeaderWriter writer = {0};
+    int status = safe_header_writer_metadata(&writer, "format", "pt", error);
+    for (int i = 0; i < table->count && status == 0; i++) {
+        const ParamSpec *spec = &table->specs[i];
+        char name[sizeof(spec->name) + 16];
+        int64_t shape[2] = {spec->is_conv1d ? spec->columns : spec->rows,
+                            spec->is_conv1d ? spec->rows : spec->columns};
+        snprintf(name, sizeof(name), "transformer.%s", spec->name);
+        status = safe_header_writer_tensor(&writer, name, SAFE_F32, shape + (2 - spec->dimensions),
+                                           spec->dimensions, error);
+    }
+    if (status != 0) {
+        safe_header_writer_release(&writer);
+        return NULL;
+    }
+    return safe_header_writer_finish(&writer, bytes);
+}
+
+static int write_weights(AtomicFile *file, const ParamTable *table, const StateSource *source, Error *error)
+{
+    uint64_t header_bytes;
+    char *header = create_header(&header_bytes, table, error);
+    if (!header) {
+        return -1;
+    }
+    int status = atomic_file_write(file, header, header_bytes, error);
+    float *values = memory_alloc(CHUNK_VALUES, sizeof(float), "weights to export");
+    for (int i = 0; i < table->count && status == 0; i++) {
+        const ParamSpec *spec = &table->specs[i];
+        status = spec->is_conv1d ? write_transposed(file, spec, source, error)
+                                 : write_tensor(file, spec, source, values, error);
+    }
+    memory_free(values);
+    memory_free(header);
+    return status;
+}
+
+/* What transformers' GPT2Config needs to build this model; the rest is its default. */
+static char *create_config(const ModelShape *shape)
+{
+    int is_gpt2_vocabulary = shape->vocab_size >= EXPORT_VOCABULARY_TOKENS;
+    json_t *config = json_pack(
+        "{s:[s], s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:n, s:f, s:f, s:b, s:b, s:s}", "architectures",
+        "GPT2LMHeadModel", "model_type", "gpt2", "activation_function", "gelu_new", "vocab_size",
+        shape->vocab_size, "n_positions", shape->block_size, "n_embd", shape->n_embd, "n_layer",
+        shape->n_layer, "n_head", shape->n_head, "n_inner", "layer_norm_epsilon", 1e-5, "initializer_range",
+        0.02, "scale_attn_weights", 1, "tie_word_embeddings", 1, "torch_dtype", "float32");
+    int end_of_text = EXPORT_VOCABULARY_TOKENS - 1;
+    CHECK(config, "cannot build config.json");
+    json_object_set_new(config, "bos_token_id", is_gpt2_vocabulary ? json_integer(end_of_text) : json_null());
+    json_object_set_new(config, "eos_token_id", is_gpt2_vocabulary ? json_integer(end_of_text) : json_null());
+    char *text = json_dumps(config, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+    CHECK(text, "out of memory for config.json");
+    json_decref(config);
+    return text;
+}
+
+/* A small file of text, whole or not at all. */
+static int write_text(const char *folder, const char *name, const char *text, size_t bytes, Error *error)
+{
+    char path[PATH_BYTES_MAX];
+    AtomicFile file;
+    if (path_join(path, folder, name, error) != 0 || atomic_file_init(&file, path, error) != 0) {
+        return -1;
+    }
+    if (atomic_file_write(&file, text, bytes, error) != 0) {
+        atomic_file_discard(&file);
+        return -1;
+    }
+    return atomic_file_commit(&file, error);
+}
+
+static int write_vocabulary(const char *folder, Error *error)
+{
+    size_t merges_bytes;
+    const char *merges = export_merges(&merges_bytes);
+    char *vocabulary = export_vocabulary_json();
+    int status = write_text(folder, "vocab.json", vocabulary, strlen(vocabulary), error);
+    if (status == 0) {
+        status = write_text(folder, "merges.txt", merges, merges_bytes, error);
+    }
+    free(vocabulary);
+    return status;
+}
+
+int export_hugging_face(const char *folder, const ParamTable *table, const StateSource *source, Error *error)
+{
+    char path[PATH_BYTES_MAX];
+    AtomicFile file;
+    if (folder_create(folder, error) != 0 || path_join(path, folder, "model.safetensors", error) != 0 ||
+        atomic_file_init(&file, path, error) != 0) {
+        return -1;
+    }
+    if (write_weights(&file, table, source, error) != 0) {
+        atomic_file_discard(&file);
+        return -1;
+    }
+    /* The large file is what can fail; when it is complete, the small ones come first, so that weights never
+     * stand beside another model's config. */
+    char *config = create_config(&table->shape);
+    int status = write_text(folder, "config.json", config, strlen(config), error);
+    free(config);
+    if (status == 0 && table->shape.vocab_size >= EXPORT_VOCABULARY_TOKENS) {
+        status = write_vocabulary(folder, error);
+    }
+    if (status != 0) {
+        atomic_file_discard(&file);
+        return -1;
+    }
+    return atomic_file_commit(&file, error);
+}
+
+/* llm.c lays out all layers of one tensor after another. Rows of wte beyond the vocabulary are zeros. */
+static int write_llmc(AtomicFile *file, const ParamTable *table, const StateSource *source, Error *error)
+{
+    const ModelShape *shape = &table->shape;
+    int padded_vocab = model_shape_padded_vocab(shape);
+    int32_t header[LLMC_MODEL_HEADER_BYTES / 4] = {LLMC_MODEL_MAGIC,  LLMC_VERSION_FP32, shape->block_size,
+                                                   shape->vocab_size, shape->n_layer,    shape->n_head,
+                                                   shape->n_embd,     padded_vocab};
+    if (atomic_file_write(file, header, sizeof(header), error) != 0) {
+        return -1;
+    }
+    float *values = memory_alloc_zeroed(CHUNK_VALUES, sizeof(float), "weights to export");
+    int status = write_tensor(file, &table->specs[params_wte_index()], source, values, error);
+    memset(values, 0, CHUNK_VALUES * sizeof(float));
+    for (int row = shape->vocab_size; row < padded_vocab && status == 0; row++) {
+        status = atomic_file_write(file, values, (size_t)shape->n_embd * sizeof(float), error);
+    }
+    if (status == 0) {
+        status = write_tensor(file, &table->specs[params_wpe_index()], source, values, error);
+    }
+    for (int i = 0; i < BLOCK_TENSORS * shape->n_layer && status == 0; i++) {
+        int index = params_block_index(i % shape->n_layer, (BlockTensor)(i / shape->n_layer));
+        status = write_tensor(file, &table->specs[index], source, values, error);
+    }
+    for (int i = params_lnf_weight_index(table); i < table->count && status == 0; i++) {
+        status = write_tensor(file, &table->specs[i], source, values, error);
+    }
+    memory_free(values);
+    return status;
+}
+
+int export_llmc(const char *path, const ParamTable *table, const StateSource *source, Error *error)
+{
+    AtomicFile file;
+    if (atomic_file_init(&file, path, error) != 0) {
+        return -1;
+    }
+    if (write_llmc(&file, table, source, error) != 0) {
+        atomic_file_discard(&file);
+        return -1;
+    }
+    return atomic_file_commit(&file, error);
+}

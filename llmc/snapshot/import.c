@@ -1,0 +1,229 @@
+#include "llmc/snapshot/import.h"
+
+#include <string.h>
+
+#include "llmc/base/memory.h"
+#include "llmc/snapshot/import_source.h"
+#include "llmc/snapshot/snapshot_verify.h"
+
+enum {
+    CHUNK_VALUES = 1 << 16,
+    TILE_ROWS = 64, /* of a transposed matrix, handed over at a time */
+    TOKEN_FILE_MAGIC = 20240520
+};
+
+struct WeightsFile {
+    char path[PATH_BYTES_MAX];
+    WeightsKind kind;
+    ModelShape shape;
+    Snapshot *snapshot;
+    HuggingFaceWeights hugging_face;
+    LlmcWeights llmc;
+};
+
+/* The first bytes of a file; fewer where it is shorter. */
+static int read_beginning(unsigned char beginning[16], const char *path, Error *error)
+{
+    MappedFile file;
+    memset(beginning, 0, 16);
+    if (mapped_file_init(&file, path, error) != 0) {
+        return -1;
+    }
+    if (file.bytes > 0) {
+        memcpy(beginning, file.data, file.bytes < 16 ? (size_t)file.bytes : 16);
+    }
+    mapped_file_release(&file);
+    return 0;
+}
+
+/* Which format a path holds, by content. */
+static int tell_kind(WeightsKind *kind, const char *path, Error *error)
+{
+    static const unsigned char zstd_magic[4] = {0x28, 0xb5, 0x2f, 0xfd};
+    unsigned char beginning[16];
+    int32_t magic;
+    if (path_is_folder(path)) {
+        *kind = WEIGHTS_HUGGING_FACE;
+        return 0;
+    }
+    if (read_beginning(beginning, path, error) != 0) {
+        return -1;
+    }
+    memcpy(&magic, beginning, sizeof(magic));
+    if (memcmp(beginning, zstd_magic, sizeof(zstd_magic)) == 0) {
+        *kind = WEIGHTS_SNAPSHOT;
+    } else if (magic == LLMC_MODEL_MAGIC) {
+        *kind = WEIGHTS_LLMC;
+    } else if (beginning[SAFETENSORS_LENGTH_BYTES] == '{') {
+        *kind = WEIGHTS_HUGGING_FACE;
+    } else {
+        return error_set(
+            error,
+            "%s: expected a model (snapshot, Hugging Face folder, model.safetensors or llm.c's .bin), "
+            "found %s",
+            path, magic == TOKEN_FILE_MAGIC ? "a token file" : "something else");
+    }
+    return 0;
+}
+
+static int open_kind(WeightsFile *weights, Error *error)
+{
+    switch (weights->kind) {
+    case WEIGHTS_SNAPSHOT:
+        weights->snapshot = snapshot_open(weights->path, error);
+        if (!weights->snapshot) {
+            return -1;
+        }
+        weights->shape = snapshot_info(weights->snapshot)->shape;
+        return 0;
+    case WEIGHTS_HUGGING_FACE:
+        if (hugging_face_open(&weights->hugging_face, weights->path, error) != 0) {
+            return -1;
+        }
+        weights->shape = weights->hugging_face.shape;
+        return 0;
+    case WEIGHTS_LLMC:
+        if (llmc_weights_open(&weights->llmc, weights->path, error) != 0) {
+            return -1;
+        }
+        weights->shape = weights->llmc.shape;
+        return 0;
+    }
+    return -1;
+}
+
+WeightsFile *weights_open(const char *path, Error *error)
+{
+    WeightsFile *weights = memory_alloc_zeroed(1, sizeof(*weights), "weights file");
+    int status = 0;
+    if (strlen(path) >= sizeof(weights->path)) {
+        status = error_set(error, "%.200s...: the path is longer than %d bytes", path, PATH_BYTES_MAX);
+    } else {
+        memcpy(weights->path, path, strlen(path) + 1);
+        status = tell_kind(&weights->kind, path, error);
+    }
+    if (status == 0) {
+        status = open_kind(weights, error);
+    }
+    if (status != 0) {
+        memory_free(weights);
+        return NULL;
+    }
+    return weights;
+}
+
+void weights_close(WeightsFile *weights)
+{
+    if (weights) {
+        snapshot_close(weights->snapshot);
+        hugging_face_close(&weights->hugging_face);
+        llmc_weights_close(&weights->llmc);
+        memory_free(weights);
+    }
+}
+
+WeightsKind weights_kind(const WeightsFile *weights)
+{
+    return weights->kind;
+}
+
+const char *weights_kind_name(const WeightsFile *weights)
+{
+    static const char *const names[] = {
+        [WEIGHTS_SNAPSHOT] = "snapshot", [WEIGHTS_HUGGING_FACE] = "Hugging Face", [WEIGHTS_LLMC] = "llm.c"};
+    return names[weights->kind];
+}
+
+ModelShape weights_shape(const WeightsFile *weights)
+{
+    return weights->shape;
+}
+
+const SnapshotInfo *weights_snapshot_info(const WeightsFile *weights)
+{
+    return weights->snapshot ? snapshot_info(weights->snapshot) : NULL;
+}
+
+/* Hand values over, unless one of them could never be trained away. */
+static int hand_over(const StateSink *sink, const WeightsFile *weights, const ParamSpec *spec, int64_t first,
+                     const float *values, int64_t count, Error *error)
+{
+    uint32_t bad = 0;
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t bits;
+        memcpy(&bits, &values[i], sizeof(bits));
+        bad |= (bits & 0x7f800000u) == 0x7f800000u;
+    }
+    if (bad) {
+        return error_set(error, "%s: tensor %s: expected finite weights, found a NaN or an infinity",
+                         weights->path, spec->name);
+    }
+    sink->write(sink->context, SAVED_WEIGHTS, spec->offset + first, values, count);
+    return 0;
+}
+
+/* A matrix that lies [in,out] in the file goes out as [out,in], a few rows of it at a time. */
+static int load_transposed(const WeightsFile *weights, const ParamSpec *spec, const SafeFile *file,
+                           const SafeTensor *tensor, const StateSink *sink, Error *error)
+{
+    float *stored = memory_alloc((size_t)tensor->count, sizeof(float), "weights");
+    float *tile = memory_alloc((size_t)(TILE_ROWS * spec->columns), sizeof(float), "weights");
+    safe_file_floats(stored, file, tensor, 0, tensor->count);
+    int status = 0;
+    for (int64_t row = 0; row < spec->rows && status == 0; row += TILE_ROWS) {
+        int64_t rows = spec->rows - row < TILE_ROWS ? spec->rows - row : TILE_ROWS;
+        for (int64_t column = 0; column < spec->columns; column++) {
+            for (int64_t r = 0; r < rows; r++) {
+                tile[r * spec->columns + column] = stored[column * spec->rows + row + r];
+            }
+        }
+        status = hand_over(sink, weights, spec, row * spec->columns, tile, rows * spec->columns, error);
+    }
+    memory_free(tile);
+    memory_free(stored);
+    return status;
+}
+
+/* The first values of a tensor of the table, in the order in which they lie in the file. */
+static int load_tensor(const WeightsFile *weights, const ParamTable *table, int index, const StateSink *sink,
+                       float *values, Error *error)
+{
+    const ParamSpec *spec = &table->specs[index];
+    const SafeFile *file = NULL;
+    const SafeTensor *tensor = NULL;
+    if (weights->kind == WEIGHTS_HUGGING_FACE) {
+        tensor = hugging_face_find(&file, &weights->hugging_face, spec->name);
+        if (spec->is_conv1d) {
+            return load_transposed(weights, spec, file, tensor, sink, error);
+        }
+    }
+    int64_t total = param_file_count(spec);
+    int status = 0;
+    for (int64_t first = 0; first < total && status == 0; first += CHUNK_VALUES) {
+        int64_t count = total - first < CHUNK_VALUES ? total - first : CHUNK_VALUES;
+        if (tensor) {
+            safe_file_floats(values, file, tensor, first, count);
+        } else {
+            llmc_weights_floats(values, &weights->llmc, index, first, count);
+        }
+        status = hand_over(sink, weights, spec, first, values, count, error);
+    }
+    return status;
+}
+
+int weights_load(WeightsFile *weights, const ParamTable *table, const StateSink *sink, Error *error)
+{
+    if (weights->kind == WEIGHTS_SNAPSHOT) {
+        return snapshot_load(weights->snapshot, table, SAVED_WEIGHTS, SAVED_WEIGHTS, sink, error);
+    }
+    if (model_shape_check_fits(&table->shape, &weights->shape, error) != 0) {
+        return error_prefix(error, "%s", weights->path);
+    }
+    float *values = memory_alloc(CHUNK_VALUES, sizeof(float), "weights");
+    int status = 0;
+    for (int i = 0; i < table->count && status == 0; i++) {
+        status = load_tensor(weights, table, i, sink, values, error);
+    }
+    memory_free(values);
+    return status;
+}
