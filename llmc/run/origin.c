@@ -41,7 +41,7 @@ static int open_snapshot(Origin *origin, Options *options, Error *error)
 {
     origin->snapshot = snapshot_open_newest(options->out_dir, error);
     if (!origin->snapshot) {
-        return -1;
+        return error_prefix(error, "out_dir");
     }
     const SnapshotInfo *info = snapshot_info(origin->snapshot);
     origin->step = info->step;
@@ -72,7 +72,7 @@ static int count_snapshots(int64_t *newest, const char *out_dir, Error *error)
     int count = snapshot_list(&steps, out_dir, error);
     *newest = count > 0 ? steps[0] : 0;
     memory_free(steps);
-    return count;
+    return count < 0 ? error_prefix(error, "out_dir") : count;
 }
 
 /* A new run writes snapshots of its own; it must not mix them with another's. */
