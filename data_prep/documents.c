@@ -1,0 +1,283 @@
+#include "data_prep/documents.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "data_prep/json_lines.h"
+#include "data_prep/layers.h"
+#include "llmc/base/memory.h"
+
+enum { JSON_INPUT_BYTES = 1 << 16, CHUNK_ROOM_BYTES = 16, CHUNK_MARKS_MAX = CHUNK_BYTES / 8 };
+
+struct Documents {
+    const TokenizeOptions *options;
+    const Tokenizer *tokenizer;
+    Layers *layers;
+    int next_input;
+    int is_in_file;
+    int is_json; /* this file */
+    int is_in_document;
+    int is_json_begun; /* its byte order mark is behind us */
+    char *carry;       /* what was cut from the end of the chunk before */
+    size_t carry_bytes;
+    size_t carry_capacity;
+    int carry_begins; /* the carried bytes are the beginning of their document */
+    JsonLines json;
+    char *json_buffer;
+    const char *json_input;
+    const char *json_input_end;
+};
+
+void chunk_release(Chunk *chunk)
+{
+    memory_free(chunk->text);
+    memory_free(chunk->marks);
+    *chunk = (Chunk){0};
+}
+
+static void chunk_reserve(Chunk *chunk, size_t capacity)
+{
+    if (capacity > chunk->capacity) {
+        chunk->text = memory_grow(chunk->text, chunk->bytes, capacity, 1, "text");
+        chunk->capacity = capacity;
+    }
+}
+
+static void chunk_mark(Chunk *chunk, MarkKind kind)
+{
+    if (chunk->marks_count == chunk->marks_capacity) {
+        size_t capacity = chunk->marks_capacity * 2 + 16;
+        chunk->marks =
+            memory_grow(chunk->marks, chunk->marks_count, capacity, sizeof(*chunk->marks), "documents");
+        chunk->marks_capacity = capacity;
+    }
+    chunk->marks[chunk->marks_count++] = (DocumentMark){.offset = chunk->bytes, .kind = kind};
+}
+
+Documents *documents_create(const TokenizeOptions *options, const Tokenizer *tokenizer)
+{
+    Documents *documents = memory_alloc_zeroed(1, sizeof(*documents), "documents");
+    documents->options = options;
+    documents->tokenizer = tokenizer;
+    documents->layers = layers_create();
+    documents->json_buffer = memory_alloc(JSON_INPUT_BYTES, 1, "input buffer");
+    return documents;
+}
+
+void documents_free(Documents *documents)
+{
+    if (documents) {
+        layers_free(documents->layers);
+        json_lines_release(&documents->json);
+        memory_free(documents->json_buffer);
+        memory_free(documents->carry);
+        memory_free(documents);
+    }
+}
+
+static int has_suffix(const char *name, const char *suffix)
+{
+    size_t name_bytes = strlen(name);
+    size_t suffix_bytes = strlen(suffix);
+    return name_bytes >= suffix_bytes && strcasecmp(name + name_bytes - suffix_bytes, suffix) == 0;
+}
+
+/* Go to the next file of this or the next input. Returns 1, 0 when all are read, -1 with *error set. */
+static int next_file(Documents *documents, Error *error)
+{
+    for (;;) {
+        int more = layers_next_file(documents->layers, error);
+        if (more < 0) {
+            return -1;
+        }
+        if (more) {
+            break;
+        }
+        if (documents->next_input == documents->options->inputs_count) {
+            return 0;
+        }
+        const char *path = documents->options->inputs[documents->next_input++];
+        if (layers_open(documents->layers, path, error) != 0) {
+            return -1;
+        }
+    }
+    const char *name = layers_plain_name(documents->layers);
+    documents->is_json = documents->options->format == FORMAT_JSONL ||
+                         (documents->options->format == FORMAT_AUTO &&
+                          (has_suffix(name, ".jsonl") || has_suffix(name, ".ndjson")));
+    documents->is_in_file = 1;
+    if (documents->is_json) {
+        json_lines_release(&documents->json);
+        json_lines_init(&documents->json);
+        documents->json_input = documents->json_input_end = documents->json_buffer;
+        documents->is_json_begun = 0;
+    }
+    return 1;
+}
+
+/* Add text of this file to the chunk, up to its capacity. */
+static int read_text(Documents *documents, Chunk *chunk, Error *error)
+{
+    ptrdiff_t got =
+        layers_read(documents->layers, chunk->text + chunk->bytes, chunk->capacity - chunk->bytes, error);
+    if (got < 0) {
+        return -1;
+    }
+    chunk->bytes += (size_t)got;
+    if (got == 0) {
+        chunk_mark(chunk, MARK_END);
+        documents->is_in_document = 0;
+        documents->is_in_file = 0;
+    }
+    return 0;
+}
+
+static int fail_json(const Documents *documents, Error *error)
+{
+    char description[768];
+    layers_describe(documents->layers, description, sizeof(description));
+    return error_prefix(error, "%s", description);
+}
+
+static int is_full(const Chunk *chunk)
+{
+    return chunk->capacity - chunk->bytes < CHUNK_ROOM_BYTES || chunk->marks_count >= CHUNK_MARKS_MAX;
+}
+
+/* Add documents of this file to the chunk, up to about its capacity. */
+static int read_json(Documents *documents, Chunk *chunk, Error *error)
+{
+    for (;;) {
+        char *output = chunk->text + chunk->bytes;
+        JsonEvent event = json_lines_next(&documents->json, &documents->json_input, documents->json_input_end,
+                                          &output, chunk->text + chunk->capacity, error);
+        chunk->bytes = (size_t)(output - chunk->text);
+        switch (event) {
+        case JSON_TEXT_BEGINS:
+            chunk_mark(chunk, MARK_BEGIN);
+            documents->is_in_document = 1;
+            break;
+        case JSON_TEXT_ENDS:
+            chunk_mark(chunk, MARK_END);
+            documents->is_in_document = 0;
+            if (is_full(chunk)) {
+                return 0;
+            }
+            break;
+        case JSON_OUTPUT_FULL:
+            return 0;
+        case JSON_ERROR:
+            return fail_json(documents, error);
+        case JSON_NEED_INPUT: {
+            ptrdiff_t got = layers_read(documents->layers, documents->json_buffer, JSON_INPUT_BYTES, error);
+            if (got < 0) {
+                return -1;
+            }
+            documents->json_input = documents->json_buffer;
+            documents->json_input_end = documents->json_buffer + got;
+            if (!documents->is_json_begun && got >= 3 &&
+                memcmp(documents->json_buffer, "\xef\xbb\xbf", 3) == 0) {
+                documents->json_input += 3; /* a byte order mark, which Windows likes */
+            }
+            documents->is_json_begun = 1;
+            if (got == 0) {
+                documents->is_in_file = 0;
+                return json_lines_finish(&documents->json, error) == 0 ? 0 : fail_json(documents, error);
+            }
+            break;
+        }
+        }
+    }
+}
+
+/* The chunk is full and its last document goes on: cut it where a word ends, and keep the rest for the next.
+ * Returns 1, or 0 where there is no such place. */
+static int cut_chunk(Documents *documents, Chunk *chunk)
+{
+    DocumentMark *last = chunk->marks_count > 0 ? &chunk->marks[chunk->marks_count - 1] : NULL;
+    size_t begin = last ? last->offset : 0;
+    size_t cut = begin + text_cut(documents->tokenizer, chunk->text + begin, chunk->bytes - begin);
+    if (cut == 0) {
+        return 0;
+    }
+    if (cut == begin) { /* the whole beginning of the document goes over */
+        documents->carry_begins = 1;
+        chunk->marks_count--;
+    }
+    size_t carry_bytes = chunk->bytes - cut;
+    if (carry_bytes > documents->carry_capacity) {
+        memory_free(documents->carry);
+        documents->carry = memory_alloc(carry_bytes, 1, "text");
+        documents->carry_capacity = carry_bytes;
+    }
+    if (carry_bytes > 0) {
+        memcpy(documents->carry, chunk->text + cut, carry_bytes);
+    }
+    documents->carry_bytes = carry_bytes;
+    chunk->bytes = cut;
+    return 1;
+}
+
+/* Give the chunk what the one before had to leave. */
+static void take_carry(Documents *documents, Chunk *chunk)
+{
+    chunk->bytes = 0;
+    chunk->marks_count = 0;
+    chunk_reserve(chunk, CHUNK_BYTES + documents->carry_bytes);
+    if (documents->carry_begins) {
+        chunk_mark(chunk, MARK_BEGIN);
+        documents->carry_begins = 0;
+    }
+    if (documents->carry_bytes > 0) {
+        memcpy(chunk->text, documents->carry, documents->carry_bytes);
+        chunk->bytes = documents->carry_bytes;
+        documents->carry_bytes = 0;
+    }
+}
+
+int documents_next(Documents *documents, Chunk *chunk, Error *error)
+{
+    take_carry(documents, chunk);
+    for (;;) {
+        if (!documents->is_in_document && is_full(chunk)) {
+            return 1;
+        }
+        if (!documents->is_in_file) {
+            int more = next_file(documents, error);
+            if (more < 0) {
+                return -1;
+            }
+            if (!more) {
+                return chunk->bytes > 0 || chunk->marks_count > 0;
+            }
+            if (!documents->is_json) {
+                chunk_mark(chunk, MARK_BEGIN);
+                documents->is_in_document = 1;
+            }
+        }
+        if (chunk->capacity - chunk->bytes >= CHUNK_ROOM_BYTES) {
+            int failed =
+                documents->is_json ? read_json(documents, chunk, error) : read_text(documents, chunk, error);
+            if (failed) {
+                return -1;
+            }
+            continue;
+        }
+        if (cut_chunk(documents, chunk)) {
+            return 1;
+        }
+        if (chunk->bytes > WORD_BYTES_MAX) {
+            char description[768];
+            layers_describe(documents->layers, description, sizeof(description));
+            return error_set(error, "%s: expected words of less than %d bytes, found a longer one",
+                             description, WORD_BYTES_MAX);
+        }
+        chunk_reserve(chunk, chunk->capacity * 2);
+    }
+}
+
+int64_t documents_bytes_read(const Documents *documents)
+{
+    return layers_bytes_read(documents->layers);
+}

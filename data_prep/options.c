@@ -1,0 +1,246 @@
+#define _GNU_SOURCE
+#include "data_prep/options.h"
+
+#include <errno.h>
+#include <math.h>
+#include <sched.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "llmc/base/memory.h"
+
+static const char help_text[] =
+    "usage: tokenize -o PREFIX [OPTION]... INPUT...\n"
+    "       tokenize --decode FILE\n"
+    "\n"
+    "Turns text into GPT-2 tokens, ready for training: PREFIX/train.bin and PREFIX/val.bin.\n"
+    "\n"
+    "  -o PREFIX            the folder to write to; made if it is missing. Shards of an earlier run in it "
+    "are\n"
+    "                       replaced all together, at the very end: a run that fails or is stopped changes "
+    "nothing\n"
+    "  --val-fraction=F     keep the last F of all tokens (0 <= F < 1, rounded) out of training, in val.bin\n"
+    "  --val-tokens=N       keep the last N tokens; 0: no val.bin\n"
+    "                       default: the last tenth, but at most 4,194,304 tokens\n"
+    "  --format=FORMAT      what the files hold: text (each file is a document), jsonl (each line is an "
+    "object\n"
+    "                       whose \"text\" is a document), auto (jsonl if the name ends in .jsonl or "
+    ".ndjson,\n"
+    "                       else text); default auto\n"
+    "  --eot=PLACE          put <|endoftext|> after each document (append, the default), before it "
+    "(prepend),\n"
+    "                       or nowhere (none)\n"
+    "  --header=HEADER      llmc: llm.c's shards, 256 int32 and then the tokens (default);\n"
+    "                       none: tokens only, as nanoGPT reads them\n"
+    "  --shard-tokens=N     write train_000001.bin, train_000002.bin .. (val_000001.bin ..) of N tokens "
+    "each\n"
+    "  --threads=N          encode with N threads; default: one for each processor. The output is the same\n"
+    "  --decode FILE        print the text of a shard, of either kind\n"
+    "  --help               print this\n"
+    "\n"
+    "An INPUT is a file, or - for what comes through a pipe. tar, zip, gz, xz, zst and bz2 are known by "
+    "their\n"
+    "content and unpacked on the way, also inside each other; each file in them is taken like one given by "
+    "name.\n"
+    "Bytes that are not UTF-8 are tokens like any others. Memory does not grow with the input.\n";
+
+void tokenize_options_print_help(void)
+{
+    fputs(help_text, stdout);
+}
+
+typedef enum OptionType { TYPE_STRING, TYPE_COUNT, TYPE_THREADS, TYPE_FRACTION, TYPE_CHOICE } OptionType;
+
+typedef struct OptionRow {
+    const char *name;
+    OptionType type;
+    size_t offset;
+    const char *choices[4];
+} OptionRow;
+
+#define FIELD(name) offsetof(TokenizeOptions, name)
+
+static const OptionRow option_rows[] = {
+    {"-o", TYPE_STRING, FIELD(output), {NULL}},
+    {"--decode", TYPE_STRING, FIELD(decode), {NULL}},
+    {"--val-fraction", TYPE_FRACTION, FIELD(val_fraction), {NULL}},
+    {"--val-tokens", TYPE_COUNT, FIELD(val_tokens), {NULL}},
+    {"--format", TYPE_CHOICE, FIELD(format), {"auto", "text", "jsonl", NULL}},
+    {"--eot", TYPE_CHOICE, FIELD(eot), {"append", "prepend", "none", NULL}},
+    {"--header", TYPE_CHOICE, FIELD(header), {"llmc", "none", NULL}},
+    {"--shard-tokens", TYPE_COUNT, FIELD(shard_tokens), {NULL}},
+    {"--threads", TYPE_THREADS, FIELD(threads), {NULL}},
+};
+
+static int parse_count(int64_t *count, const OptionRow *row, const char *value, int64_t low, int64_t high,
+                       Error *error)
+{
+    char *end;
+    errno = 0;
+    long long number = strtoll(value, &end, 10);
+    int is_number = value[0] >= '0' && value[0] <= '9' && *end == '\0';
+    if (!is_number || errno != 0 || number < low || number > high) {
+        return error_set(error, "%s=%.200s: expected a whole number from %lld to %lld", row->name, value,
+                         (long long)low, (long long)high);
+    }
+    *count = number;
+    return 0;
+}
+
+static int parse_fraction(double *fraction, const OptionRow *row, const char *value, Error *error)
+{
+    char *end;
+    double number = strtod(value, &end);
+    int is_number = ((value[0] >= '0' && value[0] <= '9') || value[0] == '.') && *end == '\0';
+    if (!is_number || !isfinite(number) || number < 0 || number >= 1) {
+        return error_set(error, "%s=%.200s: expected a number of at least 0 and less than 1", row->name,
+                         value);
+    }
+    *fraction = number;
+    return 0;
+}
+
+static int parse_choice(int *choice, const OptionRow *row, const char *value, Error *error)
+{
+    char expected[64] = "";
+    for (int i = 0; row->choices[i]; i++) {
+        if (strcmp(value, row->choices[i]) == 0) {
+            *choice = i;
+            return 0;
+        }
+        size_t used = strlen(expected);
+        snprintf(expected + used, sizeof(expected) - used, "%s%s", i ? ", " : "", row->choices[i]);
+    }
+    return error_set(error, "%s=%.200s: expected one of %s", row->name, value, expected);
+}
+
+static int set_option(TokenizeOptions *options, const OptionRow *row, const char *value, Error *error)
+{
+    void *field = (char *)options + row->offset;
+    int64_t count = 0;
+    switch (row->type) {
+    case TYPE_STRING:
+        if (value[0] == '\0') {
+            return error_set(error, "%s: expected a name, found nothing", row->name);
+        }
+        *(const char **)field = value;
+        return 0;
+    case TYPE_COUNT:
+        return parse_count(field, row, value, row->offset == FIELD(shard_tokens), INT64_MAX / 4, error);
+    case TYPE_THREADS:
+        if (parse_count(&count, row, value, 1, THREADS_MAX, error) != 0) {
+            return -1;
+        }
+        *(int *)field = (int)count;
+        return 0;
+    case TYPE_FRACTION:
+        return parse_fraction(field, row, value, error);
+    case TYPE_CHOICE:
+        return parse_choice(field, row, value, error);
+    }
+    return -1;
+}
+
+/* Find the row of `argument`; *value is what follows its `=`, or NULL. */
+static const OptionRow *find_row(const char *argument, const char **value)
+{
+    for (size_t i = 0; i < sizeof(option_rows) / sizeof(option_rows[0]); i++) {
+        const OptionRow *row = &option_rows[i];
+        size_t name_bytes = strlen(row->name);
+        if (strncmp(argument, row->name, name_bytes) != 0) {
+            continue;
+        }
+        char next = argument[name_bytes];
+        int is_short = row->name[1] != '-';
+        if (next == '\0' || next == '=' || is_short) {
+            *value = next == '\0' ? NULL : argument + name_bytes + (next == '=');
+            return row;
+        }
+    }
+    return NULL;
+}
+
+static int check_together(const TokenizeOptions *options, Error *error)
+{
+    if (options->decode) {
+        if (options->output || options->inputs_count > 0) {
+            return error_set(error, "--decode %s: expected nothing else, found %s", options->decode,
+                             options->output ? "-o" : options->inputs[0]);
+        }
+        return 0;
+    }
+    if (!options->output) {
+        return error_set(error, "-o PREFIX is missing: the folder to write train.bin to; see --help");
+    }
+    if (options->inputs_count == 0) {
+        return error_set(error, "INPUT is missing: name the files to read, or - for a pipe; see --help");
+    }
+    if (options->val_fraction >= 0 && options->val_tokens >= 0) {
+        return error_set(error, "--val-fraction and --val-tokens: expected one of them, found both");
+    }
+    if (options->header == HEADER_LLMC && options->shard_tokens > INT32_MAX) {
+        return error_set(
+            error,
+            "--shard-tokens=%lld: expected at most %d, which is what llm.c's header can count; or "
+            "use --header=none",
+            (long long)options->shard_tokens, INT32_MAX);
+    }
+    int stdin_count = 0;
+    for (int i = 0; i < options->inputs_count; i++) {
+        stdin_count += strcmp(options->inputs[i], "-") == 0;
+    }
+    if (stdin_count > 1) {
+        return error_set(error, "-: expected once, found %d times: a pipe can be read only once",
+                         stdin_count);
+    }
+    return 0;
+}
+
+static int processors_count(void)
+{
+    cpu_set_t set;
+    int count = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+    return count < 1 ? 1 : count > THREADS_MAX ? THREADS_MAX : count;
+}
+
+int tokenize_options_init(TokenizeOptions *options, int argc, char **argv, Error *error)
+{
+    *options = (TokenizeOptions){.val_fraction = -1, .val_tokens = -1, .threads = processors_count()};
+    options->inputs = memory_alloc((size_t)argc, sizeof(char *), "arguments");
+    int options_ended = 0;
+    for (int i = 1; i < argc; i++) {
+        const char *argument = argv[i];
+        if (options_ended || argument[0] != '-' || strcmp(argument, "-") == 0) {
+            options->inputs[options->inputs_count++] = argument;
+            continue;
+        }
+        if (strcmp(argument, "--") == 0) {
+            options_ended = 1;
+            continue;
+        }
+        if (strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0) {
+            options->help = 1;
+            return 0;
+        }
+        const char *value;
+        const OptionRow *row = find_row(argument, &value);
+        if (!row) {
+            return error_set(error, "unknown option %.200s; see --help", argument);
+        }
+        if (!value && i + 1 == argc) {
+            return error_set(error, "%s: expected a value, found the end of the line", row->name);
+        }
+        if (set_option(options, row, value ? value : argv[++i], error) != 0) {
+            return -1;
+        }
+    }
+    return check_together(options, error);
+}
+
+void tokenize_options_release(TokenizeOptions *options)
+{
+    memory_free(options->inputs);
+    options->inputs = NULL;
+}

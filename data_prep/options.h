@@ -1,0 +1,35 @@
+/* The command line of tokenize. */
+#ifndef DATA_PREP_OPTIONS_H
+#define DATA_PREP_OPTIONS_H
+
+#include <stdint.h>
+
+#include "llmc/base/error.h"
+
+typedef enum InputFormat { FORMAT_AUTO, FORMAT_TEXT, FORMAT_JSONL } InputFormat;
+typedef enum EotPlace { EOT_APPEND, EOT_PREPEND, EOT_NONE } EotPlace;
+typedef enum HeaderKind { HEADER_LLMC, HEADER_NONE } HeaderKind;
+
+enum { THREADS_MAX = 256 };
+
+typedef struct TokenizeOptions {
+    const char *output; /* NULL with --decode and --help */
+    const char *decode; /* the shard to print, or NULL */
+    int help;
+    double val_fraction;  /* negative: not given */
+    int64_t val_tokens;   /* negative: not given */
+    int format;           /* InputFormat */
+    int eot;              /* EotPlace */
+    int header;           /* HeaderKind */
+    int64_t shard_tokens; /* 0: one shard */
+    int threads;
+    const char **inputs; /* point into argv; owned */
+    int inputs_count;
+} TokenizeOptions;
+
+/* Returns 0, or -1 with *error naming the option, what was expected and what was found. */
+int tokenize_options_init(TokenizeOptions *options, int argc, char **argv, Error *error);
+void tokenize_options_release(TokenizeOptions *options);
+void tokenize_options_print_help(void);
+
+#endif

@@ -1,0 +1,339 @@
+#define _GNU_SOURCE
+#include "data_prep/pipeline.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "data_prep/documents.h"
+#include "data_prep/progress.h"
+#include "data_prep/shards.h"
+#include "llmc/base/clock.h"
+#include "llmc/base/memory.h"
+#include "llmc/text/tokenizer.h"
+
+enum { JOBS_PER_THREAD = 3 };
+
+/* A chunk on its way. Job n % jobs_count is chunk n. */
+typedef struct Job {
+    Chunk chunk;
+    TokenBuffer tokens;
+    int64_t text_tokens; /* without <|endoftext|> */
+    int64_t documents;   /* that end in it */
+    int is_ready;        /* encoded, waits to be written */
+} Job;
+
+typedef struct Pipeline {
+    const TokenizeOptions *options;
+    Tokenizer *tokenizer;
+
+    pthread_mutex_t read_mutex; /* held while a chunk is read; taken before state_mutex */
+    Documents *documents;
+    int64_t read_count; /* chunks */
+    int is_read;        /* all of them */
+
+    pthread_mutex_t write_mutex; /* held while `writer` is used; taken before state_mutex */
+    ShardWriter writer;
+    int is_over; /* shards are in place, or removed */
+    Progress progress;
+
+    pthread_mutex_t state_mutex; /* guards all below, and is_ready of each job */
+    pthread_cond_t job_written;
+    int64_t written_count; /* chunks */
+    int is_writing;
+    int has_failed;
+    Error error; /* the first */
+    TokenizeTotals totals;
+    int64_t text_tokens;
+    Job *jobs;
+    int jobs_count;
+} Pipeline;
+
+static void set_failed(Pipeline *pipeline, const Error *error)
+{
+    pthread_mutex_lock(&pipeline->state_mutex);
+    if (!pipeline->has_failed) {
+        pipeline->has_failed = 1;
+        pipeline->error = *error;
+    }
+    pthread_cond_broadcast(&pipeline->job_written);
+    pthread_mutex_unlock(&pipeline->state_mutex);
+}
+
+/* Wait until job n % jobs_count is free for chunk n. Returns 0 when the run has failed. */
+static int wait_for_job(Pipeline *pipeline, int64_t n)
+{
+    pthread_mutex_lock(&pipeline->state_mutex);
+    while (!pipeline->has_failed && n - pipeline->written_count >= pipeline->jobs_count) {
+        pthread_cond_wait(&pipeline->job_written, &pipeline->state_mutex);
+    }
+    int go_on = !pipeline->has_failed;
+    pthread_mutex_unlock(&pipeline->state_mutex);
+    return go_on;
+}
+
+/* Read the next chunk. Returns its job, or NULL when there is no more or the run has failed. */
+static Job *read_job(Pipeline *pipeline)
+{
+    Job *job = NULL;
+    pthread_mutex_lock(&pipeline->read_mutex);
+    if (!pipeline->is_read && wait_for_job(pipeline, pipeline->read_count)) {
+        Error error;
+        job = &pipeline->jobs[pipeline->read_count % pipeline->jobs_count];
+        int more = documents_next(pipeline->documents, &job->chunk, &error);
+        if (more > 0) {
+            pipeline->read_count++;
+        } else {
+            pipeline->is_read = 1;
+            job = NULL;
+        }
+        if (more < 0) {
+            set_failed(pipeline, &error);
+        }
+    }
+    pthread_mutex_unlock(&pipeline->read_mutex);
+    return job;
+}
+
+static void append_eot(TokenBuffer *tokens)
+{
+    if (tokens->count == tokens->capacity) {
+        size_t capacity = tokens->capacity * 2 + 64;
+        tokens->tokens =
+            memory_grow(tokens->tokens, tokens->count, capacity, sizeof(*tokens->tokens), "token ids");
+        tokens->capacity = capacity;
+    }
+    tokens->tokens[tokens->count++] = TOKENIZER_EOT;
+}
+
+static void encode_job(Job *job, Encoder *encoder, const TokenizeOptions *options)
+{
+    const Chunk *chunk = &job->chunk;
+    job->tokens.count = 0;
+    job->documents = 0;
+    int64_t eot_count = 0;
+    size_t done = 0;
+    for (size_t i = 0; i <= chunk->marks_count; i++) {
+        const DocumentMark *mark = i < chunk->marks_count ? &chunk->marks[i] : NULL;
+        size_t end = mark ? mark->offset : chunk->bytes;
+        encoder_encode(encoder, &job->tokens, chunk->text + done, end - done);
+        done = end;
+        if (!mark) {
+            break;
+        }
+        job->documents += mark->kind == MARK_END;
+        if ((mark->kind == MARK_END && options->eot == EOT_APPEND) ||
+            (mark->kind == MARK_BEGIN && options->eot == EOT_PREPEND)) {
+            append_eot(&job->tokens);
+            eot_count++;
+        }
+    }
+    job->text_tokens = (int64_t)job->tokens.count - eot_count;
+}
+
+static int write_job(Pipeline *pipeline, const Job *job)
+{
+    Error error;
+    pthread_mutex_lock(&pipeline->write_mutex);
+    int failed =
+        shard_writer_append(&pipeline->writer, job->tokens.tokens, (int64_t)job->tokens.count, &error);
+    pipeline->text_tokens += job->text_tokens;
+    pipeline->totals.documents += job->documents;
+    pipeline->totals.text_bytes += (int64_t)job->chunk.bytes;
+    if (!failed) {
+        progress_show(&pipeline->progress, documents_bytes_read(pipeline->documents),
+                      pipeline->writer.tokens);
+    }
+    pthread_mutex_unlock(&pipeline->write_mutex);
+    if (failed) {
+        set_failed(pipeline, &error);
+    }
+    return failed;
+}
+
+/* This job is encoded. If nobody writes, write all that are ready and whose turn has come. */
+static void finish_job(Pipeline *pipeline, Job *job)
+{
+    pthread_mutex_lock(&pipeline->state_mutex);
+    job->is_ready = 1;
+    while (!pipeline->is_writing && !pipeline->has_failed) {
+        Job *next = &pipeline->jobs[pipeline->written_count % pipeline->jobs_count];
+        if (!next->is_ready) {
+            break;
+        }
+        next->is_ready = 0;
+        pipeline->is_writing = 1;
+        pthread_mutex_unlock(&pipeline->state_mutex);
+        write_job(pipeline, next);
+        pthread_mutex_lock(&pipeline->state_mutex);
+        pipeline->is_writing = 0;
+        pipeline->written_count++;
+        pthread_cond_broadcast(&pipeline->job_written);
+    }
+    pthread_mutex_unlock(&pipeline->state_mutex);
+}
+
+static void *work(void *argument)
+{
+    Pipeline *pipeline = argument;
+    Encoder *encoder = encoder_create(pipeline->tokenizer);
+    for (Job *job; (job = read_job(pipeline));) {
+        encode_job(job, encoder, pipeline->options);
+        finish_job(pipeline, job);
+    }
+    encoder_free(encoder);
+    return NULL;
+}
+
+/* The signals that end a run. One that was ignored when the program began (nohup) stays ignored. */
+static void ending_signals(sigset_t *set)
+{
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+    sigemptyset(set);
+    for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++) {
+        struct sigaction action;
+        if (sigaction(signals[i], NULL, &action) == 0 && action.sa_handler != SIG_IGN) {
+            sigaddset(set, signals[i]);
+        }
+    }
+}
+
+/* The signals are blocked in all threads, and this one waits for them: so it can clean up like any other
+ * code. */
+static void *wait_for_signal(void *argument)
+{
+    Pipeline *pipeline = argument;
+    sigset_t set;
+    ending_signals(&set);
+    int signal_number;
+    if (sigwait(&set, &signal_number) != 0) {
+        return NULL;
+    }
+    pthread_mutex_lock(&pipeline->write_mutex);
+    if (pipeline->is_over) {
+        pthread_mutex_unlock(&pipeline->write_mutex);
+        return NULL;
+    }
+    shard_writer_discard(&pipeline->writer);
+    fprintf(stderr, "tokenize: stopped by signal %d (%s): nothing was written\n", signal_number,
+            strsignal(signal_number));
+    signal(signal_number, SIG_DFL);
+    sigset_t one;
+    sigemptyset(&one);
+    sigaddset(&one, signal_number);
+    pthread_sigmask(SIG_UNBLOCK, &one, NULL);
+    raise(signal_number);
+    return NULL;
+}
+
+/* Let all threads work until everything is written or the run has failed. */
+static void run_threads(Pipeline *pipeline)
+{
+    pthread_t threads[THREADS_MAX];
+    int others = pipeline->options->threads - 1;
+    for (int i = 0; i < others; i++) {
+        int failed = pthread_create(&threads[i], NULL, work, pipeline);
+        CHECK(!failed, "cannot start a thread: %s; lower --threads", strerror(failed));
+    }
+    work(pipeline);
+    for (int i = 0; i < others; i++) {
+        pthread_join(threads[i], NULL);
+    }
+}
+
+/* Can every input be read? Returns the bytes of all, -1 where a pipe makes that unknown, or -2 with *error
+ * set. */
+static int64_t check_inputs(const TokenizeOptions *options, Error *error)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < options->inputs_count; i++) {
+        const char *path = options->inputs[i];
+        struct stat status;
+        if (strcmp(path, "-") == 0) {
+            bytes = -1;
+            continue;
+        }
+        if (stat(path, &status) != 0 || access(path, R_OK) != 0) {
+            error_set(error, "%s: cannot open: %s", path, strerror(errno));
+            return -2;
+        }
+        if (S_ISDIR(status.st_mode)) {
+            error_set(error, "%s: expected a file, found a folder; name the files in it", path);
+            return -2;
+        }
+        bytes = bytes < 0 || !S_ISREG(status.st_mode) ? -1 : bytes + status.st_size;
+    }
+    return bytes;
+}
+
+static int finish(Pipeline *pipeline, Error *error)
+{
+    if (pipeline->has_failed) {
+        *error = pipeline->error;
+        return -1;
+    }
+    if (pipeline->text_tokens == 0) {
+        return error_set(error, "%s%s: expected text, found none: there are no tokens to write",
+                         pipeline->options->inputs[0], pipeline->options->inputs_count > 1 ? " .." : "");
+    }
+    return shard_writer_finish(&pipeline->writer, error);
+}
+
+int pipeline_run(TokenizeTotals *totals, const TokenizeOptions *options, Error *error)
+{
+    int64_t input_bytes = check_inputs(options, error);
+    if (input_bytes == -2) {
+        return -1;
+    }
+    double begin_ms = clock_ms();
+    Pipeline pipeline = {.options = options, .jobs_count = options->threads * JOBS_PER_THREAD};
+    pthread_mutex_init(&pipeline.read_mutex, NULL);
+    pthread_mutex_init(&pipeline.write_mutex, NULL);
+    pthread_mutex_init(&pipeline.state_mutex, NULL);
+    pthread_cond_init(&pipeline.job_written, NULL);
+
+    sigset_t set;
+    ending_signals(&set);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    if (shard_writer_init(&pipeline.writer, options, error) != 0) {
+        return -1;
+    }
+    pthread_t signal_thread;
+    int failed = pthread_create(&signal_thread, NULL, wait_for_signal, &pipeline);
+    CHECK(!failed, "cannot start a thread: %s", strerror(failed));
+
+    pipeline.tokenizer = tokenizer_create();
+    pipeline.documents = documents_create(options, pipeline.tokenizer);
+    pipeline.jobs = memory_alloc_zeroed((size_t)pipeline.jobs_count, sizeof(*pipeline.jobs), "chunks");
+    progress_init(&pipeline.progress, input_bytes);
+    run_threads(&pipeline);
+    progress_end(&pipeline.progress);
+
+    pthread_mutex_lock(&pipeline.write_mutex);
+    int result = finish(&pipeline, error);
+    if (result != 0) {
+        shard_writer_discard(&pipeline.writer);
+    }
+    pipeline.is_over = 1;
+    pthread_cancel(signal_thread);
+    pthread_mutex_unlock(&pipeline.write_mutex);
+    pthread_join(signal_thread, NULL);
+
+    *totals = pipeline.totals;
+    totals->tokens = pipeline.writer.tokens;
+    totals->val_tokens = pipeline.writer.val_tokens;
+    totals->removed_shards = pipeline.writer.removed_count;
+    totals->ms = clock_ms() - begin_ms;
+    for (int i = 0; i < pipeline.jobs_count; i++) {
+        chunk_release(&pipeline.jobs[i].chunk);
+        token_buffer_release(&pipeline.jobs[i].tokens);
+    }
+    memory_free(pipeline.jobs);
+    documents_free(pipeline.documents);
+    tokenizer_free(pipeline.tokenizer);
+    return result;
+}
