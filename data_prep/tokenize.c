@@ -19,47 +19,38 @@ static void print_totals(const TokenizeOptions *options, const TokenizeTotals *t
     format_count(val, totals->val_tokens);
     format_count(documents, totals->documents);
     double seconds = totals->ms / 1000;
-    fprintf(
-        stderr,
-        "tokenize: %s: %s tokens for training, %s for validation; %s document%s, %.1f MB of text in %.2f s, "
-        "%.1f MB/s\n",
-        options->output, train, val, documents, (double)totals->text_bytes / 1e6, seconds,
-        (double)totals->text_bytes / 1e6 / seconds);
+    double megabytes = (double)totals->text_bytes / 1e6;
+    fprintf(stderr, "tokenize: %s: %s tokens for training, %s for validation; ", options->output, train, val);
+    fprintf(stderr, "%s document%s, %.1f MB of text in %.2f s, %.1f MB/s\n", documents,
+            totals->documents == 1 ? "" : "s", megabytes, seconds, megabytes / seconds);
     if (totals->removed_shards > 0) {
-        fprintf(stderr,
-                "tokenize: %s: %s tokens for training, %s for validation; %s document%s, %.1f MB of text in "
-                "%.2f s, "
-                "%.1f MB/s\n",
-                options->output, train, val, documents, totals->documents == 1 ? "" : "s",
-                (double)totals->text_bytes / 1e6, seconds, (double)totals->text_bytes / 1e6 / seconds);
-        if (totals->removed_shards > 0) {
-            fprintf(stderr, "tokenize: %s: removed %d shards of an earlier run\n", options->output,
-                    totals->removed_shards);
-        }
+        fprintf(stderr, "tokenize: %s: removed %d shards of an earlier run\n", options->output,
+                totals->removed_shards);
     }
+}
 
-    int main(int argc, char **argv)
-    {
-        error_set_program("tokenize");
-        signal(SIGXFSZ, SIG_IGN); /* a file size limit then fails a write, which is reported */
-        Error error;
-        TokenizeOptions options;
-        if (tokenize_options_init(&options, argc, argv, &error) != 0) {
+int main(int argc, char **argv)
+{
+    error_set_program("tokenize");
+    signal(SIGXFSZ, SIG_IGN); /* a file size limit then fails a write, which is reported */
+    Error error;
+    TokenizeOptions options;
+    if (tokenize_options_init(&options, argc, argv, &error) != 0) {
+        error_exit(EXIT_FAILED, "%s", error.text);
+    }
+    if (options.help) {
+        tokenize_options_print_help();
+    } else if (options.decode) {
+        if (decode_shard(options.decode, &error) != 0) {
             error_exit(EXIT_FAILED, "%s", error.text);
         }
-        if (options.help) {
-            tokenize_options_print_help();
-        } else if (options.decode) {
-            if (decode_shard(options.decode, &error) != 0) {
-                error_exit(EXIT_FAILED, "%s", error.text);
-            }
-        } else {
-            TokenizeTotals totals;
-            if (pipeline_run(&totals, &options, &error) != 0) {
-                error_exit(EXIT_FAILED, "%s", error.text);
-            }
-            print_totals(&options, &totals);
+    } else {
+        TokenizeTotals totals;
+        if (pipeline_run(&totals, &options, &error) != 0) {
+            error_exit(EXIT_FAILED, "%s", error.text);
         }
-        tokenize_options_release(&options);
-        return EXIT_DONE;
+        print_totals(&options, &totals);
     }
+    tokenize_options_release(&options);
+    return EXIT_DONE;
+}
