@@ -89,6 +89,9 @@ refused "syntax error in a config file" "bad.conf:3: expected name = value" -- b
 printf 'dtype = fp64 # no\n' >bad.conf
 refused "bad value in a config file" "bad.conf:1: dtype=fp64: expected fp32|bf16" -- bad.conf
 refused "missing config file" "nowhere.conf" "no such file" -- nowhere.conf
+for config in "$root"/scripts/config/*.conf; do
+    refused "$(basename "$config") parses" nowhere -- "$config" --init_from=scratch --train_data=nowhere --val_data=nowhere
+done
 
 # ---- data ------------------------------------------------------------------------------------------------------
 refused "missing shard" "nowhere.bin" "data_prep/tokenize" -- "${small[@]}" --train_data=nowhere.bin --val_data=x

@@ -1,0 +1,342 @@
+/* The training loop and evaluation, against a fake device that remembers what it was asked. */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "llmc/run/evaluate.h"
+#include "llmc/run/schedule.h"
+#include "llmc/run/stop.h"
+#include "llmc/run/train.h"
+#include "llmc/snapshot/snapshot.h"
+
+enum { B = 3, T = 4, G = 5, WINDOWS = 17, EVENTS_MAX = 1000, NEVER = 1 << 30 };
+
+/* ---- a fake device ---------------------------------------------------------------------------------------
+ */
+
+struct Model {
+    SlotContext slots[EVENTS_MAX];
+    int slot_count;
+    UpdateArgs updates[EVENTS_MAX];
+    int update_count;
+    int64_t tail[GRADIENT_TAIL];
+    int bad_from, bad_to; /* updates that are skipped */
+    int signal_slot;      /* which slot, counted from 0, sends SIGTERM */
+};
+
+static void fake_train_slot(Model *model, const int32_t *tokens, const int32_t *targets,
+                            const SlotContext *context)
+{
+    for (int i = 0; i < B * T; i++) {
+        assert_int_equal(targets[i], tokens[i] + 1); /* the data count upwards */
+    }
+    assert_true(model->slot_count < EVENTS_MAX);
+    if (model->slot_count == model->signal_slot) {
+        raise(SIGTERM);
+    }
+    model->slots[model->slot_count++] = *context;
+}
+
+static GradientArena fake_gradients(Model *model)
+{
+    return (GradientArena){.elements = NULL, .tail = model->tail, .count = 0, .is_int64 = 1};
+}
+
+static void fake_update(Model *model, const UpdateArgs *args, StepResult *result)
+{
+    assert_true(model->update_count < EVENTS_MAX);
+    int i = model->update_count++;
+    model->updates[i] = *args;
+    *result = (StepResult){.loss = 1, .norm = 1, .is_skipped = i >= model->bad_from && i < model->bad_to};
+}
+
+/* A loss that tells windows apart: the mean over the rows of their first token. */
+static double fake_evaluate(Model *model, const int32_t *tokens, const int32_t *targets, float *logits)
+{
+    (void)model;
+    (void)targets;
+    assert_null(logits);
+    double sum = 0;
+    for (int b = 0; b < B; b++) {
+        sum += tokens[b * T];
+    }
+    return sum / B;
+}
+
+static void fake_read_state(const Model *model, StateKind kind, int64_t offset, float *values, int64_t count)
+{
+    (void)model;
+    for (int64_t i = 0; i < count; i++) {
+        values[i] = (float)(offset + i + kind);
+    }
+}
+
+static double fake_peak_flops(const Model *model)
+{
+    (void)model;
+    return 0;
+}
+
+static const Backend fake_backend = {.name = "fake",
+                                     .train_slot = fake_train_slot,
+                                     .gradients = fake_gradients,
+                                     .update = fake_update,
+                                     .evaluate = fake_evaluate,
+                                     .read_state = fake_read_state,
+                                     .peak_flops = fake_peak_flops};
+
+/* ---- a run on it -----------------------------------------------------------------------------------------
+ */
+
+typedef struct Fixture {
+    char folder[64];
+    Run run;
+    Model model;
+} Fixture;
+
+static int set_up(void **state)
+{
+    Fixture *fixture = calloc(1, sizeof(*fixture));
+    snprintf(fixture->folder, sizeof(fixture->folder), "test_train_XXXXXX");
+    if (!mkdtemp(fixture->folder)) {
+        return -1;
+    }
+    char path[128];
+    snprintf(path, sizeof(path), "%s/tokens.bin", fixture->folder);
+    FILE *file = fopen(path, "wb");
+    for (uint16_t i = 0; i < WINDOWS * T + 1; i++) {
+        fwrite(&i, sizeof(i), 1, file);
+    }
+    fclose(file);
+    Run *run = &fixture->run;
+    options_set_defaults(&run->options);
+    snprintf(run->options.out_dir, sizeof(run->options.out_dir), "%s", fixture->folder);
+    run->options.batch_size = B;
+    run->options.block_size = T;
+    run->options.gradient_accumulation_steps = G;
+    run->options.warmup_iters = 3;
+    run->options.max_iters = 7;
+    run->options.eval_interval = 0;
+    run->options.snapshot_interval = 0;
+    run->rank_count = 1;
+    run->best_loss = INFINITY;
+    run->saved_step = -1;
+    run->is_training = 1;
+    fixture->model.bad_from = NEVER;
+    fixture->model.signal_slot = NEVER;
+    ModelShape shape = {.block_size = T, .vocab_size = 100, .n_layer = 1, .n_head = 1, .n_embd = 2};
+    params_init(&run->model.table, &shape);
+    run->model.backend = &fake_backend;
+    run->model.model = &fixture->model;
+    run->options.vocab_size = shape.vocab_size;
+    Error error;
+    run->train_set = data_set_open(path, T, &error);
+    run->val_set = data_set_open(path, T, &error);
+    *state = fixture;
+    return run->train_set && run->val_set ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    Fixture *fixture = *state;
+    data_set_free(fixture->run.train_set);
+    data_set_free(fixture->run.val_set);
+    params_release(&fixture->run.model.table);
+    char command[128];
+    snprintf(command, sizeof(command), "rm -r %s", fixture->folder);
+    int status = system(command);
+    free(fixture);
+    return status;
+}
+
+static EndReason train_to_end(Run *run)
+{
+    EndReason reason;
+    Error error;
+    if (train(&reason, run, &error) != 0) {
+        fail_msg("%s", error.text);
+    }
+    return reason;
+}
+
+/* Newest snapshot in the folder, -1 for none; *count of them. */
+static int64_t newest_snapshot(const Fixture *fixture, int *count)
+{
+    int64_t *steps = NULL;
+    Error error;
+    *count = snapshot_list(&steps, fixture->folder, &error);
+    int64_t newest = *count > 0 ? steps[0] : -1;
+    free(steps);
+    return newest;
+}
+
+static void test_slots_and_updates(void **state)
+{
+    Fixture *fixture = *state;
+    Run *run = &fixture->run;
+    const Model *model = &fixture->model;
+    run->step = 2;
+    assert_int_equal(train_to_end(run), END_DONE);
+    assert_int_equal(run->step, 7);
+    assert_int_equal(model->update_count, 5);
+    assert_int_equal(model->slot_count, 5 * G);
+    for (int i = 0; i < model->slot_count; i++) {
+        const SlotContext *slot = &model->slots[i];
+        assert_int_equal(slot->step, 2 + i / G);
+        assert_int_equal(slot->slot, i % G);
+        assert_int_equal(slot->is_first, i % G == 0);
+        assert_int_equal(slot->is_last, i % G == G - 1);
+    }
+    for (int i = 0; i < model->update_count; i++) {
+        const UpdateArgs *update = &model->updates[i];
+        assert_int_equal(update->update_number, 3 + i);
+        assert_true(update->learning_rate == (float)schedule_learning_rate(&run->options, 2 + i));
+        assert_true(update->beta1 == 0.9f && update->beta2 == 0.95f && update->epsilon == 1e-8f);
+        assert_true(update->weight_decay == 0.1f && update->grad_clip == 1.0f);
+    }
+    int count;
+    assert_int_equal(newest_snapshot(fixture, &count), -1);
+}
+
+static void test_snapshots_when_due_and_at_the_end(void **state)
+{
+    Fixture *fixture = *state;
+    fixture->run.options.snapshot_interval = 2;
+    fixture->run.options.milestone_interval = 4;
+    fixture->run.options.keep_snapshots = 1;
+    assert_int_equal(train_to_end(&fixture->run), END_DONE);
+    int count;
+    assert_int_equal(newest_snapshot(fixture, &count), 7);
+    assert_int_equal(count, 2); /* and the milestone 4 */
+    assert_int_equal(fixture->run.saved_step, 7);
+    assert_int_equal(fixture->run.failed_snapshots, 0);
+}
+
+/* Bad updates count only in a row. */
+static void test_bad_updates_in_a_row(void **state)
+{
+    Fixture *fixture = *state;
+    Run *run = &fixture->run;
+    run->options.max_bad_steps = 3;
+    fixture->model.bad_from = 1;
+    fixture->model.bad_to = 3;
+    assert_int_equal(train_to_end(run), END_DONE);
+    assert_int_equal(run->bad_steps, 0);
+
+    fixture->model.update_count = 0;
+    fixture->model.slot_count = 0;
+    fixture->model.bad_to = NEVER;
+    run->step = 0;
+    run->saved_step = 0;
+    assert_int_equal(train_to_end(run), END_BAD_STEPS);
+    assert_int_equal(run->step, 4);
+    Error error;
+    assert_int_equal(run_finish(run, END_BAD_STEPS, &error), EXIT_FAULT);
+    assert_non_null(strstr(error.text, "3 updates in a row"));
+    assert_non_null(strstr(error.text, "step 0 in test_train_"));
+}
+
+/* A snapshot that cannot be written costs nothing but itself, and is an error at the end. */
+static void test_failed_snapshots(void **state)
+{
+    Fixture *fixture = *state;
+    Run *run = &fixture->run;
+    snprintf(run->options.out_dir, sizeof(run->options.out_dir), "%s/tokens.bin", fixture->folder);
+    run->options.snapshot_interval = 3;
+    assert_int_equal(train_to_end(run), END_DONE);
+    assert_int_equal(run->step, 7);
+    assert_int_equal(run->failed_snapshots, 3);
+    Error error;
+    assert_int_equal(run_finish(run, END_DONE, &error), EXIT_FAILED);
+    assert_non_null(strstr(error.text, "could not be written (3 failed)"));
+}
+
+static void test_evaluation_counts_each_window_once(void **state)
+{
+    Fixture *fixture = *state;
+    Run *run = &fixture->run;
+    EvaluateArgs args = {.model = &run->model,
+                         .batch_size = B,
+                         .sequence_tokens = T,
+                         .train_set = run->train_set,
+                         .val_set = run->val_set,
+                         .rank_count = 1};
+    EvaluateResult result;
+    Error error;
+    for (int iters = 0; iters <= 8; iters++) {
+        args.iters = iters;
+        assert_int_equal(evaluate(&result, &args, &error), 0);
+        int windows = iters == 0 || iters * B > WINDOWS ? WINDOWS : iters * B;
+        double expected = T * (windows - 1) / 2.0; /* first tokens 0, T, 2T .. */
+        assert_true(result.is_complete);
+        if (!(fabs(result.val_loss - expected) < 1e-12)) {
+            fail_msg("%d batches: expected %.17g, found %.17g", iters, expected, result.val_loss);
+        }
+        if (windows == WINDOWS) { /* all windows: a sample without replacement is everything */
+            assert_true(fabs(result.train_loss - expected) < 1e-12);
+        }
+    }
+}
+
+static void test_best_loss_is_the_lowest(void **state)
+{
+    Fixture *fixture = *state;
+    Run *run = &fixture->run;
+    run->options.eval_iters = 4;
+    Error error;
+    assert_int_equal(run_evaluate(run, -1, &error), 0);
+    assert_true(run->best_loss == T * (4 * B - 1) / 2.0);
+    double best = run->best_loss;
+    run->options.eval_iters = 5; /* a higher loss */
+    assert_int_equal(run_evaluate(run, -1, &error), 0);
+    assert_true(run->best_loss == best);
+}
+
+/* Sends a signal, after which nothing in this process trains again: the last test. */
+static void test_signal_throws_the_unfinished_step_away(void **state)
+{
+    Fixture *fixture = *state;
+    Run *run = &fixture->run;
+    stop_install();
+    fixture->model.signal_slot = 3 * G + 1;
+    assert_int_equal(train_to_end(run), END_SIGNAL);
+    assert_int_equal(run->step, 3);
+    assert_int_equal(fixture->model.update_count, 3);
+    assert_int_equal(fixture->model.slot_count, 3 * G + 2); /* the slot at hand was finished */
+    int count;
+    assert_int_equal(newest_snapshot(fixture, &count), 3);
+    char path[PATH_BYTES_MAX];
+    SnapshotInfo info;
+    Error error;
+    assert_int_equal(snapshot_path(path, fixture->folder, 3, &error), 0);
+    assert_int_equal(snapshot_read_info(&info, path, &error), 0);
+    assert_int_equal(info.step, 3);
+    assert_int_equal(info.sample, 3 * G * B);
+    snapshot_info_release(&info);
+    assert_int_equal(run_finish(run, END_SIGNAL, &error), EXIT_RUN_AGAIN);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_slots_and_updates, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_snapshots_when_due_and_at_the_end, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_bad_updates_in_a_row, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_failed_snapshots, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_evaluation_counts_each_window_once, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_best_loss_is_the_lowest, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_signal_throws_the_unfinished_step_away, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
