@@ -45,14 +45,17 @@ typedef struct FrameReader {
     size_t in_used, in_count;
     uint64_t file_bytes;
     uint64_t content_bytes; /* without the seal */
-    uint64_t next_byte;     /* of the file, to be read into `in` */
-    size_t frame_status;    /* 0 between frames */
+    int is_sealed;
+    uint64_t next_byte;  /* of the file, to be read into `in` */
+    size_t frame_status; /* 0 between frames */
 } FrameReader;
 
 /* Opens; nothing is verified yet. */
 int frame_reader_init(FrameReader *reader, const char *path, Error *error);
 /* The seal, where there is one, against every byte before it. */
 int frame_reader_check_seal(FrameReader *reader, Error *error);
+/* Decompressed bytes of the first frame, UINT64_MAX where it does not say. */
+int frame_reader_first_frame(uint64_t *content_bytes, FrameReader *reader, Error *error);
 /* Exactly `bytes` decompressed bytes, or an error. */
 int frame_reader_read(FrameReader *reader, void *out, size_t bytes, Error *error);
 /* After the last read: the checksum of the last frame holds and nothing follows it. */

@@ -106,6 +106,21 @@ int frame_reader_check_seal(FrameReader *reader, Error *error)
         return error_damaged(reader, "its bytes are not those that were written", error);
     }
     reader->content_bytes = end;
+    reader->is_sealed = 1;
+    frame_reader_rewind(reader);
+    return FRAMES_OK;
+}
+
+int frame_reader_first_frame(uint64_t *content_bytes, FrameReader *reader, Error *error)
+{
+    frame_reader_rewind(reader);
+    int status = fill(reader, 0, reader->content_bytes, error);
+    if (status != FRAMES_OK) {
+        return status;
+    }
+    unsigned long long found = ZSTD_getFrameContentSize(reader->in, reader->in_count);
+    *content_bytes =
+        found == ZSTD_CONTENTSIZE_UNKNOWN || found == ZSTD_CONTENTSIZE_ERROR ? UINT64_MAX : found;
     frame_reader_rewind(reader);
     return FRAMES_OK;
 }

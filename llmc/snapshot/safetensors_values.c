@@ -89,11 +89,14 @@ int safe_header_writer_tensor(SafeHeaderWriter *writer, const char *name, SafeDT
         json_array_append_new(sizes, json_integer(shape[i]));
         bytes *= shape[i];
     }
-    json_int_t begin = (json_int_t)writer->data_bytes;
-    writer->data_bytes += (uint64_t)bytes;
+    uint64_t end = writer->data_bytes + (uint64_t)bytes;
     json_t *entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", safe_dtype_name(dtype), "shape", sizes,
-                              "data_offsets", begin, (json_int_t)writer->data_bytes);
-    return set_new(writer_json(writer), name, entry, error);
+                              "data_offsets", (json_int_t)writer->data_bytes, (json_int_t)end);
+    if (set_new(writer_json(writer), name, entry, error) != 0) {
+        return -1;
+    }
+    writer->data_bytes = end;
+    return 0;
 }
 
 char *safe_header_writer_finish(SafeHeaderWriter *writer, uint64_t *bytes)

@@ -65,10 +65,27 @@ static int verify_data(FrameReader *reader, uint64_t data_bytes, Error *error)
     return status == FRAMES_OK ? frame_reader_finish(reader, error) : status;
 }
 
+/* A file whose first frame is just the header was written by this program, which seals what it writes. */
+static int check_sealed(const FrameReader *reader, uint64_t first_frame_bytes, uint64_t header_bytes,
+                        Error *error)
+{
+    if (!reader->is_sealed && first_frame_bytes == header_bytes) {
+        error_set(error, "%s: damaged or truncated: its last bytes are not those that were written",
+                  reader->path);
+        return FRAMES_DAMAGED;
+    }
+    return FRAMES_OK;
+}
+
+/* Read all of the file once, and believe nothing that does not hold. */
 static int verify(Snapshot *snapshot, Error *error)
 {
     SafeHeader header;
+    uint64_t first_frame_bytes;
     int status = frame_reader_check_seal(&snapshot->reader, error);
+    if (status == FRAMES_OK) {
+        status = frame_reader_first_frame(&first_frame_bytes, &snapshot->reader, error);
+    }
     if (status == FRAMES_OK) {
         status = read_header(&header, &snapshot->reader, error);
     }
@@ -76,6 +93,11 @@ static int verify(Snapshot *snapshot, Error *error)
         return status;
     }
     snapshot->header_bytes = header.data_begin;
+    status = check_sealed(&snapshot->reader, first_frame_bytes, header.data_begin, error);
+    if (status != FRAMES_OK) {
+        safe_header_release(&header);
+        return status;
+    }
     status = snapshot_info_parse(&snapshot->info, &header, snapshot->path, error);
     if (status == FRAMES_OK) {
         params_init(&snapshot->table, &snapshot->info.shape);
