@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include <jansson.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -303,6 +304,32 @@ static void test_best_loss_is_the_lowest(void **state)
     assert_true(run->best_loss == best);
 }
 
+/* K updates are traced, with what was due after them. */
+static void test_trace(void **state)
+{
+    Fixture *fixture = *state;
+    Run *run = &fixture->run;
+    run->options.trace = 2;
+    run->options.eval_interval = 2;
+    run->options.eval_iters = 1;
+    run->step = 1;
+    assert_int_equal(train_to_end(run), END_DONE);
+    char path[128];
+    snprintf(path, sizeof(path), "%s/trace.json", fixture->folder);
+    json_t *json = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
+    const json_t *spans = json_object_get(json, "traceEvents");
+    assert_int_equal(json_array_size(spans), 2 * (2 * G + 2) + 1);
+    const char *last = json_string_value(json_object_get(json_array_get(spans, 2 * G + 2), "name"));
+    assert_string_equal(last, "evaluate");
+    for (size_t i = 0; i < json_array_size(spans); i++) {
+        const json_t *span = json_array_get(spans, i);
+        assert_true(json_number_value(json_object_get(span, "dur")) >= 0);
+        int64_t iter = json_integer_value(json_object_get(json_object_get(span, "args"), "iter"));
+        assert_int_equal(iter, i < 2 * G + 3 ? 1 : 2);
+    }
+    json_decref(json);
+}
+
 /* Sends a signal, after which nothing in this process trains again: the last test. */
 static void test_signal_throws_the_unfinished_step_away(void **state)
 {
@@ -336,6 +363,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_failed_snapshots, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_evaluation_counts_each_window_once, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_best_loss_is_the_lowest, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_trace, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_signal_throws_the_unfinished_step_away, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -65,6 +65,10 @@ static void print_run(const Run *run)
                    ((double)data_set_windows(run->train_set) * (double)options->block_size),
                run->rank_count, run->rank_count == 1 ? "rank" : "ranks");
     }
+    if (!run->is_training && !options->eval_only && !options->sample_only) {
+        printf("nothing left to train: %" PRId64 " updates made, max_iters=%" PRId64 "\n", run->step,
+               options->max_iters);
+    }
     double peak = model->backend->peak_flops(model->model);
     if (run->is_training && peak > 0) {
         printf("mfu: tokens/s x %.4g operations (6 x parameters without wpe + 12 L C T), of a peak of %.4g a "

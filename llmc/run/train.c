@@ -8,6 +8,7 @@
 #include "llmc/data/loader.h"
 #include "llmc/run/schedule.h"
 #include "llmc/run/stop.h"
+#include "llmc/run/trace.h"
 
 /* nanoGPT's; it has no option for it. */
 #define ADAMW_EPSILON 1e-8f
@@ -19,6 +20,7 @@ typedef struct Loop {
     int first_slot, slot_count; /* of this rank in each step */
     int64_t timed_step;         /* where the clock for the time left began: after the first update */
     double timed_ms;
+    Trace trace;
 } Loop;
 
 /* Rank r of N has slots floor(r*G/N) .. floor((r+1)*G/N)-1. */
@@ -42,6 +44,7 @@ static void loop_init(Loop *loop, Run *run)
                            .is_shuffled = options->shuffle,
                            .vocab_size = (int)options->vocab_size};
     loop->loader = loader_create(&config);
+    trace_init(&loop->trace, run->step, options->trace, loop->slot_count);
 }
 
 /* Until the end of the run, judged by all the time since the first update; negative while unknown. */
@@ -60,24 +63,29 @@ static double time_left_ms(const Loop *loop)
 static int run_slots(Loop *loop, Error *error)
 {
     RunModel *model = &loop->run->model;
+    int64_t step = loop->run->step;
     for (int k = 0; k < loop->slot_count; k++) {
         if (k > 0 && stop_requested()) {
             return 1;
         }
         const int32_t *tokens, *targets;
+        double begin_ms = clock_ms();
         if (loader_next(loop->loader, &tokens, &targets, error) != 0) {
             return -1;
         }
-        SlotContext context = {.step = (uint32_t)loop->run->step,
+        trace_add(&loop->trace, "load", step, begin_ms);
+        SlotContext context = {.step = (uint32_t)step,
                                .slot = (uint32_t)(loop->first_slot + k),
                                .is_first = k == 0,
                                .is_last = k == loop->slot_count - 1};
+        begin_ms = clock_ms();
         model->backend->train_slot(model->model, tokens, targets, &context);
+        trace_add(&loop->trace, "slot", step, begin_ms);
     }
     return 0;
 }
 
-/* Sum gradients, loss and flags over ranks. Once this is a no-op for one rank, it costs nothing there. */
+/* Sum gradients, loss and flags over ranks; nothing to do for one. */
 static void reduce_gradients(RunModel *model)
 {
     GradientArena arena = model->backend->gradients(model->model);
@@ -153,10 +161,14 @@ static int train_step(Loop *loop, Error *error)
     if (is_cut) {
         return 1;
     }
+    double reduce_ms = clock_ms();
     reduce_gradients(&run->model);
+    trace_add(&loop->trace, "reduce", run->step, reduce_ms);
+    double update_ms = clock_ms();
     UpdateArgs args = update_args(run);
     StepResult result;
     run->model.backend->update(run->model.model, &args, &result);
+    trace_add(&loop->trace, "update", run->step, update_ms);
     finish_step(loop, &result, begin_ms);
     return 0;
 }
@@ -188,21 +200,26 @@ static int check_ranks(const Run *run, Error *error)
     return 0;
 }
 
-/* What is due after an update. -1 with *error. */
+/* What is due after an update, in the trace as part of that update. -1 with *error. */
 static int run_due(Loop *loop, Error *error)
 {
     Run *run = loop->run;
     const Options *options = &run->options;
     int is_last = run->step == options->max_iters;
-    if (options->eval_interval > 0 && (is_last || is_due(run->step, options->eval_interval)) &&
-        run_evaluate(run, time_left_ms(loop), error) != 0) {
-        return -1;
+    if (options->eval_interval > 0 && (is_last || is_due(run->step, options->eval_interval))) {
+        double begin_ms = clock_ms();
+        if (run_evaluate(run, time_left_ms(loop), error) != 0) {
+            return -1;
+        }
+        trace_add(&loop->trace, "evaluate", run->step - 1, begin_ms);
     }
     if (run->rank_count > 1 && is_due(run->step, options->check_interval) && check_ranks(run, error) != 0) {
         return -1;
     }
     if (options->snapshot_interval > 0 && (is_last || is_due(run->step, options->snapshot_interval))) {
+        double begin_ms = clock_ms();
         run_save(run);
+        trace_add(&loop->trace, "snapshot", run->step - 1, begin_ms);
     }
     return 0;
 }
@@ -241,6 +258,10 @@ int train(EndReason *reason, Run *run, Error *error)
     if (status == 0 && *reason == END_SIGNAL) {
         run_save(run);
     }
+    if (status == 0) {
+        status = trace_write(&loop.trace, options->out_dir, run->rank, error);
+    }
+    trace_release(&loop.trace);
     loader_free(loop.loader);
     return status;
 }
