@@ -66,9 +66,10 @@ say = @printf '  %-8s %s\n' $(1) $(2)
 $(PROGRAMS): %: $(B)/% FORCE
 	$(Q)cmp -s $< $@ || cp -f $< $@
 
+$(B)/test_gpt2: $(patsubst %.c,$(B)/%.o,$(wildcard dev/reference/*.c))
 $(B)/train_gpt2 $(B)/test_gpt2: $(B)/%: $(B)/%.o $(LEVEL_OBJECTS) $(B)/libllmc.a
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LDLIBS)
 
 $(B)/data_prep/tokenize: $(patsubst %.c,$(B)/%.o,$(wildcard data_prep/*.c)) $(B)/libllmc.a
 	$(call say,LINK,$@)

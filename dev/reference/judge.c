@@ -1,0 +1,187 @@
+#include "dev/reference/judge.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "dev/reference/tolerance.h"
+#include "llmc/base/memory.h"
+
+/* What the backend under test computed. */
+typedef struct Found {
+    float *logits, *gradients;
+    double loss, training_loss;
+} Found;
+
+/* Three versions of one tensor. */
+typedef struct Comparison {
+    const char *name;
+    const float *found, *reference;
+    const double *exact;
+    int is_visible; /* in fp32 a change by 1% matters */
+} Comparison;
+
+static const double visible_change = 0.01;
+
+static void print_line(const char *name, double error, double tolerance, int holds)
+{
+    printf("  %-28s largest error %.2e, tolerance %.2e  %s", name, error, tolerance, holds ? "ok" : "FAILED");
+}
+
+/* Print the element that comes nearest to its tolerance; 1 if it exceeds it. */
+static int compare(const Comparison *comparison, const Tolerance *tolerance)
+{
+    double worst_ratio = -1, worst_error = 0, worst_tolerance = 0;
+    int64_t worst = 0, count = tolerance->rows * tolerance->columns, visible = 0, nonzero = 0;
+    for (int64_t i = 0; i < count; i++) {
+        double limit = tolerance_at(tolerance, i / tolerance->columns, i % tolerance->columns);
+        double error = fabs((double)comparison->found[i] - comparison->reference[i]);
+        double ratio = error == 0 ? 0 : isfinite(error) ? error / limit : INFINITY;
+        nonzero += comparison->reference[i] != 0;
+        visible += visible_change * fabs(comparison->reference[i]) > limit;
+        if (ratio > worst_ratio) {
+            worst_ratio = ratio;
+            worst_error = error;
+            worst_tolerance = limit;
+            worst = i;
+        }
+    }
+    int holds = worst_ratio <= 1;
+    print_line(comparison->name, worst_error, worst_tolerance, holds);
+    if (!holds) {
+        printf(": [%lld,%lld] is %.9g, reference %.9g, in double precision %.9g",
+               (long long)(worst / tolerance->columns), (long long)(worst % tolerance->columns),
+               (double)comparison->found[worst], (double)comparison->reference[worst],
+               comparison->exact[worst]);
+    } else if (comparison->is_visible && nonzero > 0) {
+        printf("   1%% seen in %.1f%%", 100.0 * (double)visible / (double)nonzero);
+    }
+    printf("\n");
+    return !holds;
+}
+
+static int compare_loss(const char *name, double found, double reference, double exact, double tolerance)
+{
+    double error = fabs(found - reference);
+    int holds = error <= tolerance; /* false for NaN */
+    print_line(name, error, tolerance, holds);
+    if (!holds) {
+        printf(": it is %.9g, reference %.9g, in double precision %.9g", found, reference, exact);
+    }
+    printf("\n");
+    return !holds;
+}
+
+static int compare_gradients(const Reference *reference, const Found *found, const ExactResult *exact,
+                             DType dtype)
+{
+    int failed = 0;
+    /* Gradients pass through whole multiples of 1/EXACT_SCALE. */
+    double floor = 1.0 / EXACT_SCALE;
+    for (int i = 0; i < reference->table.count; i++) {
+        const ParamSpec *spec = &reference->table.specs[i];
+        int64_t rows = spec->rows, columns = spec->columns;
+        if (spec->dimensions == 1) {
+            rows = spec->columns == 3 * (int64_t)reference->table.shape.n_embd ? 3 : 1; /* q, k, v */
+            columns = spec->columns / rows;
+        }
+        Tolerance tolerance;
+        tolerance_init(&tolerance, exact->gradient_squares + spec->offset, rows, columns, floor);
+        Comparison comparison = {spec->name, found->gradients + spec->offset,
+                                 reference->gradients + spec->offset, exact->gradients + spec->offset,
+                                 dtype == DTYPE_FP32};
+        failed += compare(&comparison, &tolerance);
+        tolerance_release(&tolerance);
+    }
+    return failed;
+}
+
+static int compare_all(const Reference *reference, const Found *found, DType dtype)
+{
+    ExactResult exact;
+    Tolerance tolerance;
+    exact_result_init(&exact, reference, dtype);
+    int64_t M = (int64_t)reference->B * reference->T;
+    tolerance_init(&tolerance, exact.logit_squares, M, reference->table.shape.vocab_size, 1e-30);
+    Comparison logits = {"logits", found->logits, reference->logits, exact.logits, dtype == DTYPE_FP32};
+    int failed = compare(&logits, &tolerance);
+    tolerance_release(&tolerance);
+    failed += compare_loss("loss", found->loss, reference->loss, exact.loss, exact.loss_tolerance);
+    failed += compare_loss("loss in training", found->training_loss, reference->loss, exact.loss,
+                           exact.loss_tolerance);
+    failed += compare_gradients(reference, found, &exact, dtype);
+    exact_result_release(&exact);
+    return failed;
+}
+
+/* One forward and backward pass of the backend. */
+static int run_backend(Found *found, const Reference *reference, const Backend *backend, DType dtype,
+                       Error *error)
+{
+    const ParamTable *table = &reference->table;
+    ModelConfig config = {.shape = table->shape,
+                          .batch_size = reference->B,
+                          .sequence_tokens = reference->T,
+                          .slots_per_step = 1,
+                          .dtype = dtype,
+                          .reduce = REDUCE_EXACT};
+    SlotContext slot = {.is_first = 1, .is_last = 1};
+    Model *model = backend->create(&config, error);
+    if (!model) {
+        return -1;
+    }
+    backend->write_state(model, STATE_WEIGHTS, 0, reference->weights, table->arena_count);
+    found->loss = backend->evaluate(model, reference->tokens, reference->targets, found->logits);
+    backend->train_slot(model, reference->tokens, reference->targets, &slot);
+    GradientArena arena = backend->gradients(model);
+    found->training_loss = (double)arena.tail[TAIL_LOSS] / EXACT_SCALE;
+    int64_t bad_count = arena.tail[TAIL_BAD];
+    backend->read_state(model, STATE_GRADIENTS, 0, found->gradients, table->arena_count);
+    backend->release(model);
+    if (bad_count) {
+        return error_set(error,
+                         "expected gradients below %g, found %lld that are larger or not finite; "
+                         "scale the weights down",
+                         EXACT_LIMIT, (long long)bad_count);
+    }
+    return 0;
+}
+
+/* The number of tensors out of tolerance, or -1. */
+static int judge_dtype(const Reference *reference, const Backend *backend, DType dtype, Error *error)
+{
+    size_t logits = (size_t)reference->B * (size_t)reference->T * (size_t)reference->table.shape.vocab_size;
+    Found found = {memory_alloc(logits, sizeof(float), "logits"),
+                   memory_alloc((size_t)reference->table.arena_count, sizeof(float), "gradients"), 0, 0};
+    int failed = run_backend(&found, reference, backend, dtype, error);
+    if (!failed) {
+        failed = compare_all(reference, &found, dtype);
+    }
+    memory_free(found.gradients);
+    memory_free(found.logits);
+    return failed;
+}
+
+int judge_folder(const char *folder, const Backend *backend, Error *error)
+{
+    static const DType dtypes[] = {DTYPE_FP32, DTYPE_BF16};
+    static const char *names[] = {"fp32", "bf16"};
+    Reference reference;
+    int failed_count = 0;
+    if (reference_init(&reference, folder, error)) {
+        return -1;
+    }
+    const ModelShape *shape = &reference.table.shape;
+    for (int i = 0; i < 2 && failed_count >= 0; i++) {
+        printf("%s in %s on %s: B=%d T=%d V=%d L=%d NH=%d C=%d\n", folder, names[i], backend->name,
+               reference.B, reference.T, shape->vocab_size, shape->n_layer, shape->n_head, shape->n_embd);
+        int failed = judge_dtype(&reference, backend, dtypes[i], error);
+        if (failed < 0) {
+            error_prefix(error, "%s", folder);
+        }
+        failed_count = failed < 0 ? -1 : failed_count + failed;
+        fflush(stdout);
+    }
+    reference_release(&reference);
+    return failed_count < 0 ? -1 : failed_count > 0;
+}

@@ -1,0 +1,142 @@
+#include "dev/reference/tolerance.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "dev/reference/exact_model.h"
+#include "llmc/base/memory.h"
+
+/* Two programs, each off by its own rounding: sqrt(2) standard deviations; a model has up to 1e9 elements,
+ * whose largest normal deviation is 6; the deviation itself is an estimate from few passes and from pooled
+ * rows and columns, good to about a third. */
+static const double deviations_max = 1.41421356 * 6.0 * 4.0 / 3.0;
+
+/* As many noisy passes as the time allows: few suffice where many elements share a scale. */
+static const double pass_operations_max = 4e10;
+enum { PASSES_MIN = 2, PASSES_MAX = 16 };
+
+void tolerance_init(Tolerance *tolerance, const float *squares, int64_t rows, int64_t columns, double floor)
+{
+    *tolerance = (Tolerance){.rows = rows, .columns = columns, .squares = squares, .floor = floor};
+    tolerance->row_means = memory_alloc_zeroed((size_t)rows, sizeof(double), "row deviations");
+    tolerance->column_means = memory_alloc_zeroed((size_t)columns, sizeof(double), "column deviations");
+    for (int64_t row = 0; row < rows; row++) {
+        for (int64_t column = 0; column < columns; column++) {
+            double square = squares[row * columns + column];
+            tolerance->row_means[row] += square / (double)columns;
+            tolerance->column_means[column] += square / (double)rows;
+            tolerance->mean += square / (double)rows / (double)columns;
+        }
+    }
+}
+
+void tolerance_release(Tolerance *tolerance)
+{
+    memory_free(tolerance->row_means);
+    memory_free(tolerance->column_means);
+    memset(tolerance, 0, sizeof(*tolerance));
+}
+
+/* The deviation expected of an element is its row's times its column's over the whole's: rounding of a sum of
+ * products scales with both factors. Short sides say nothing: then the row's alone. The element's own, where
+ * it is larger, wins. */
+double tolerance_at(const Tolerance *tolerance, int64_t row, int64_t column)
+{
+    enum { ROWS_MIN = 8 };
+    double pooled = tolerance->row_means[row];
+    if (tolerance->rows >= ROWS_MIN && tolerance->mean > 0) {
+        pooled *= tolerance->column_means[column] / tolerance->mean;
+    }
+    double own = tolerance->squares[row * tolerance->columns + column];
+    return deviations_max * sqrt(own > pooled ? own : pooled) + tolerance->floor;
+}
+
+static int pass_count(const Reference *reference)
+{
+    double operations = model_shape_flops_per_token(&reference->table.shape, reference->T) *
+                        (double)reference->B * (double)reference->T;
+    double count = pass_operations_max / operations;
+    return count < PASSES_MIN ? PASSES_MIN : count > PASSES_MAX ? PASSES_MAX : (int)count;
+}
+
+static double mean_of(const double *values, int64_t count)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < count; i++) {
+        sum += values[i];
+    }
+    return sum / (double)count;
+}
+
+static void add_squares(float *squares, const double *noisy, const double *exact, int64_t count, int passes)
+{
+    for (int64_t i = 0; i < count; i++) {
+        double deviation = noisy[i] - exact[i];
+        squares[i] += (float)(deviation * deviation / passes);
+    }
+}
+
+/* One pass with imitated rounding; adds to the squares. Returns the mean squared deviation of a token's loss:
+ * that of the mean loss if all tokens erred alike. */
+static double noisy_pass(ExactResult *result, const ExactPass *exact, Rounding *rounding, int passes)
+{
+    int64_t M = (int64_t)exact->B * exact->T, V = exact->table->shape.vocab_size;
+    ExactPass noisy = *exact;
+    noisy.logits = memory_alloc((size_t)(M * V), sizeof(double), "noisy logits");
+    noisy.token_losses = memory_alloc((size_t)M, sizeof(double), "noisy losses");
+    noisy.gradients = memory_alloc((size_t)exact->table->arena_count, sizeof(double), "noisy gradients");
+    exact_pass(&noisy, rounding);
+    add_squares(result->logit_squares, noisy.logits, exact->logits, M * V, passes);
+    add_squares(result->gradient_squares, noisy.gradients, exact->gradients, exact->table->arena_count,
+                passes);
+    double square = 0;
+    for (int64_t m = 0; m < M; m++) {
+        double deviation = noisy.token_losses[m] - exact->token_losses[m];
+        square += deviation * deviation / (double)M / passes;
+    }
+    memory_free(noisy.gradients);
+    memory_free(noisy.token_losses);
+    memory_free(noisy.logits);
+    return square;
+}
+
+void exact_result_init(ExactResult *result, const Reference *reference, DType dtype)
+{
+    const ParamTable *table = &reference->table;
+    int64_t M = (int64_t)reference->B * reference->T, V = table->shape.vocab_size;
+    size_t arena = (size_t)table->arena_count, logits = (size_t)(M * V);
+    memset(result, 0, sizeof(*result));
+    result->logits = memory_alloc(logits, sizeof(double), "exact logits");
+    result->gradients = memory_alloc(arena, sizeof(double), "exact gradients");
+    result->logit_squares = memory_alloc_zeroed(logits, sizeof(float), "deviations of logits");
+    result->gradient_squares = memory_alloc_zeroed(arena, sizeof(float), "deviations of gradients");
+    double *losses = memory_alloc((size_t)M, sizeof(double), "exact losses");
+    ExactPass pass = {table,
+                      reference->weights,
+                      reference->tokens,
+                      reference->targets,
+                      reference->B,
+                      reference->T,
+                      result->logits,
+                      losses,
+                      result->gradients};
+    exact_pass(&pass, &(Rounding){0, 0, 0});
+    result->loss = mean_of(losses, M);
+    Rounding rounding = {dtype == DTYPE_BF16 ? 0x1p-8 : 0x1p-24, 0x1p-24, 1};
+    double loss_square = 0;
+    int passes = pass_count(reference);
+    for (int i = 0; i < passes; i++) {
+        loss_square += noisy_pass(result, &pass, &rounding, passes);
+    }
+    result->loss_tolerance = deviations_max * sqrt(loss_square) + 0x1p-22 * fabs(result->loss);
+    memory_free(losses);
+}
+
+void exact_result_release(ExactResult *result)
+{
+    memory_free(result->logits);
+    memory_free(result->gradients);
+    memory_free(result->logit_squares);
+    memory_free(result->gradient_squares);
+    memset(result, 0, sizeof(*result));
+}

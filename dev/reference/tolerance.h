@@ -1,0 +1,38 @@
+/* How far a correct program may be off, element by element: measured on the model itself, by exact passes
+ * with imitated rounding (exact_ops.h). No number here is tuned to a program under test, which is never
+ * asked. */
+#ifndef LLMC_REFERENCE_TOLERANCE_H
+#define LLMC_REFERENCE_TOLERANCE_H
+
+#include <stdint.h>
+
+#include "dev/reference/reference.h"
+#include "llmc/model/dtype.h"
+
+/* A tensor's part of the picture. Rows are what shares a scale: rows of a matrix, the logits of one token,
+ * the q, k and v parts of a bias. Owned by the caller. */
+typedef struct Tolerance {
+    int64_t rows, columns;
+    const float *squares; /* (rows,columns) mean squared deviation of each element; borrowed */
+    double *row_means, *column_means;
+    double mean;
+    double floor; /* of number formats on the way */
+} Tolerance;
+
+void tolerance_init(Tolerance *tolerance, const float *squares, int64_t rows, int64_t columns, double floor);
+void tolerance_release(Tolerance *tolerance);
+double tolerance_at(const Tolerance *tolerance, int64_t row, int64_t column);
+
+/* Exact values, and squared deviations under imitated rounding. Owned by the caller. */
+typedef struct ExactResult {
+    double *logits;    /* (B,T,V) */
+    double *gradients; /* arena */
+    double loss;
+    float *logit_squares, *gradient_squares;
+    double loss_tolerance;
+} ExactResult;
+
+void exact_result_init(ExactResult *result, const Reference *reference, DType dtype);
+void exact_result_release(ExactResult *result);
+
+#endif
