@@ -1,0 +1,262 @@
+/* What is exported has the names, shapes and places that other programs expect, checked value by value here; and
+ * llm.c's file comes back as it went. */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include "dev/test/import_fixture.h"
+#include "llmc/snapshot/export.h"
+
+static Arenas model;
+
+static int set_up(void **state)
+{
+    arenas_init(&model, &small);
+    fill_exact(&model);
+    return scratch_create(state);
+}
+
+static int tear_down(void **state)
+{
+    arenas_release(&model);
+    return scratch_remove(state);
+}
+
+static void test_hugging_face_folder(void **state)
+{
+    (void)state;
+    Error error;
+    StateSource source = {read_state, &model};
+    const char *folder = new_folder();
+    if (export_hugging_face(folder, &model.table, &source, &error) != 0) {
+        fail_msg("%s", error.text);
+    }
+    SafeFile file;
+    char path[PATH_BYTES_MAX];
+    snprintf(path, sizeof(path), "%s/model.safetensors", folder);
+    assert_int_equal(safe_file_init(&file, path, &error), 0);
+    assert_string_equal(safe_header_metadata(&file.header, "format"), "pt");
+    assert_int_equal(file.header.count, model.table.count);
+    assert_int_equal(file.header.data_begin % 8, 0);
+    for (int i = 0; i < model.table.count; i++) {
+        const ParamSpec *spec = &model.table.specs[i];
+        char name[80];
+        snprintf(name, sizeof(name), "transformer.%s", spec->name);
+        const SafeTensor *tensor = safe_header_find(&file.header, name);
+        assert_non_null(tensor);
+        assert_int_equal(tensor->dtype, SAFE_F32);
+        assert_int_equal(tensor->dimensions, spec->dimensions);
+        int is_conv1d = strstr(name, ".c_") && strstr(name, ".weight"); /* c_attn, c_proj, c_fc */
+        int64_t first = spec->dimensions == 1 ? spec->columns : is_conv1d ? spec->columns : spec->rows;
+        assert_int_equal(tensor->shape[0], first);
+        for (int64_t j = 0; j < tensor->count; j++) {
+            float found;
+            int64_t columns = tensor->shape[tensor->dimensions - 1];
+            int64_t place = is_conv1d ? j % columns * spec->columns + j / columns : j;
+            safe_file_floats(&found, &file, tensor, j, 1);
+            float expected = model.values[SAVED_WEIGHTS][spec->offset + place];
+            if (found != expected) {
+                fail_msg("%s value %" PRId64 ": expected %g, found %g", name, j, (double)expected,
+                         (double)found);
+            }
+        }
+    }
+    safe_file_release(&file);
+    check_weights(folder, &model);
+    snprintf(path, sizeof(path), "%s/vocab.json", folder);
+    assert_false(path_exists(path)); /* not GPT-2's vocabulary */
+}
+
+/* Another model's files are replaced, never mixed. */
+static void test_hugging_face_replaces(void **state)
+{
+    (void)state;
+    Error error;
+    Arenas other;
+    const ModelShape shape = {.block_size = 2, .vocab_size = 50257, .n_layer = 1, .n_head = 1, .n_embd = 3};
+    arenas_init(&other, &shape);
+    fill_exact(&other);
+    const char *folder = new_folder();
+    StateSource source = {read_state, &model};
+    StateSource other_source = {read_state, &other};
+    assert_int_equal(export_hugging_face(folder, &model.table, &source, &error), 0);
+    assert_int_equal(export_hugging_face(folder, &other.table, &other_source, &error), 0);
+    check_weights(folder, &other);
+
+    char path[PATH_BYTES_MAX];
+    size_t bytes;
+    snprintf(path, sizeof(path), "%s/vocab.json", folder);
+    char *text = (char *)scratch_read(path, &bytes);
+    json_t *vocabulary = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, NULL);
+    assert_int_equal(json_object_size(vocabulary), 50257);
+    /* Ids that the published vocabulary is known for. */
+    static const struct {
+        const char *token;
+        int id;
+    } known[] = {{"!", 0},
+                 {"a", 64},
+                 {"~", 93},
+                 {"\xc2\xa1", 94},
+                 {"\xc4\x80", 188},
+                 {"\xc4\xa0", 220},
+                 {"\xc4\xa0t", 256},
+                 {"\xc4\xa0the", 262},
+                 {"Hello", 15496},
+                 {"\xc4\xa0world", 995},
+                 {"<|endoftext|>", 50256}};
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+        json_int_t id = json_integer_value(json_object_get(vocabulary, known[i].token));
+        if (id != known[i].id) {
+            fail_msg("%s: expected %d, found %d", known[i].token, known[i].id, (int)id);
+        }
+    }
+    json_decref(vocabulary);
+    free(text);
+    arenas_release(&other);
+}
+
+/* llm.c's order of tensors, with their elements for one layer, written down here once more. */
+static void test_llmc_file(void **state)
+{
+    (void)state;
+    Error error;
+    StateSource source = {read_state, &model};
+    char *path = scratch_path("model.bin");
+    if (export_llmc(path, &model.table, &source, &error) != 0) {
+        fail_msg("%s", error.text);
+    }
+    size_t bytes;
+    unsigned char *data = scratch_read(path, &bytes);
+    const int32_t expected[8] = {20240326, 3, 7, 131, 2, 3, 15, 256};
+    assert_memory_equal(data, expected, sizeof(expected));
+    for (int i = 32; i < 1024; i++) {
+        assert_int_equal(data[i], 0);
+    }
+    static const char *const names[] = {"ln_1.weight",      "ln_1.bias",          "attn.c_attn.weight",
+                                        "attn.c_attn.bias", "attn.c_proj.weight", "attn.c_proj.bias",
+                                        "ln_2.weight",      "ln_2.bias",          "mlp.c_fc.weight",
+                                        "mlp.c_fc.bias",    "mlp.c_proj.weight",  "mlp.c_proj.bias"};
+    const float *values = (const float *)(const void *)(data + 1024);
+    const float *arena = model.values[SAVED_WEIGHTS];
+    assert_memory_equal(values, arena, 131 * 15 * 4);
+    for (int i = 131 * 15; i < 256 * 15; i++) {
+        assert_true(values[i] == 0);
+    }
+    values += 256 * 15;
+    assert_memory_equal(values, arena + model.table.specs[params_find(&model.table, "wpe.weight")].offset,
+                        7 * 15 * 4);
+    values += 7 * 15;
+    for (int t = 0; t < 12; t++) {
+        for (int l = 0; l < 2; l++) {
+            char name[64];
+            snprintf(name, sizeof(name), "h.%d.%s", l, names[t]);
+            const ParamSpec *spec = &model.table.specs[params_find(&model.table, name)];
+            assert_memory_equal(values, arena + spec->offset, (size_t)param_file_count(spec) * 4);
+            values += param_file_count(spec);
+        }
+    }
+    values += 2 * 15;
+    assert_ptr_equal(values, data + bytes);
+    free(data);
+    check_weights(path, &model);
+}
+
+/* The file's first int32s changed, or its length. */
+static void check_llmc_refused(const unsigned char *data, size_t bytes, int field, int32_t value,
+                               const char *expected)
+{
+    unsigned char *copy = calloc(1, bytes + 8);
+    memcpy(copy, data, bytes);
+    memcpy(copy + 4 * field, &value, sizeof(value));
+    check_not_loaded(scratch_write("bad.bin", copy, bytes), expected);
+    free(copy);
+}
+
+static void test_llmc_versions_and_damage(void **state)
+{
+    (void)state;
+    Error error;
+    StateSource source = {read_state, &model};
+    char *path = scratch_path("model.bin");
+    assert_int_equal(export_llmc(path, &model.table, &source, &error), 0);
+    size_t bytes;
+    unsigned char *data = scratch_read(path, &bytes);
+
+    /* Version 5: the same in bf16, which holds these values exactly. */
+    unsigned char *half = malloc(bytes);
+    int32_t version = 5;
+    memcpy(half, data, 1024);
+    memcpy(half + 4, &version, 4);
+    for (size_t i = 1024; i < bytes; i += 4) {
+        memcpy(half + 1024 + (i - 1024) / 2, data + i + 2, 2);
+    }
+    check_weights(scratch_write("half.bin", half, 1024 + (bytes - 1024) / 2), &model);
+    free(half);
+
+    check_llmc_refused(data, bytes - 1, 0, 20240326, "truncated: its header promises");
+    check_llmc_refused(data, bytes + 1, 0, 20240326, "too long: its header promises");
+    check_llmc_refused(data, 1000, 0, 20240326, "truncated: expected a header of 1024 bytes, found 1000");
+    check_llmc_refused(data, bytes, 1, 1, "found version 1");
+    check_llmc_refused(data, bytes, 1, 5, "too long");
+    check_llmc_refused(data, bytes, 2, -1, "block_size: expected 1 to");
+    check_llmc_refused(data, bytes, 3, INT32_MAX, "vocab_size: expected 1 to");
+    check_llmc_refused(data, bytes, 4, 0, "n_layer: expected 1 to");
+    check_llmc_refused(data, bytes, 5, 4, "multiple of n_head=4");
+    check_llmc_refused(data, bytes, 6, 65535, "truncated");
+    check_llmc_refused(data, bytes, 7, 130, "padded vocabulary of at least vocab_size=131, found 130");
+    check_llmc_refused(data, bytes, 7, INT32_MAX, "padded vocabulary");
+    free(data);
+}
+
+/* A disk that fills up leaves nothing, and the old files as they were. */
+static void test_disk_full(void **state)
+{
+    (void)state;
+    Error error;
+    const char *folder = new_folder();
+    StateSource source = {read_state, &model};
+    assert_int_equal(export_hugging_face(folder, &model.table, &source, &error), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        signal(SIGXFSZ, SIG_IGN);
+        struct rlimit limit = {10000, 10000};
+        setrlimit(RLIMIT_FSIZE, &limit);
+        Error reason = {""};
+        char path[PATH_BYTES_MAX];
+        snprintf(path, sizeof(path), "%s/model.bin", folder);
+        int is_refused = export_hugging_face(folder, &model.table, &source, &reason) == -1 &&
+                         strstr(reason.text, "model.safetensors: cannot write: File too large") &&
+                         export_llmc(path, &model.table, &source, &reason) == -1 &&
+                         strstr(reason.text, "model.bin: cannot write: File too large");
+        char command[PATH_BYTES_MAX];
+        snprintf(command, sizeof(command),
+                 "test \"$(ls -A '%s' | tr '\\n' ' ')\" = 'config.json model.safetensors '", folder);
+        _exit(is_refused && system(command) == 0 ? 0 : 1);
+    }
+    int status;
+    waitpid(child, &status, 0);
+    assert_int_equal(status, 0);
+    check_weights(folder, &model);
+    assert_int_equal(export_llmc("/proc/no such folder/model.bin", &model.table, &source, &error), -1);
+    assert_non_null(strstr(error.text, "model.bin: cannot create"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_hugging_face_folder), cmocka_unit_test(test_hugging_face_replaces),
+        cmocka_unit_test(test_llmc_file),           cmocka_unit_test(test_llmc_versions_and_damage),
+        cmocka_unit_test(test_disk_full),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
