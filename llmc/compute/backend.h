@@ -35,6 +35,7 @@ typedef struct ModelConfig {
     float dropout;
     uint64_t seed;    /* for dropout */
     int is_inference; /* no gradients, no moments: evaluate and decode only */
+    int is_distributed; /* other ranks do other slots: the last slot tells what is done, and keeps late rows apart */
 } ModelConfig;
 
 typedef enum StateKind {
@@ -56,12 +57,20 @@ typedef struct SlotContext {
     void *range_context;
 } SlotContext;
 
-/* What ranks have to sum before update: gradients as int64 (EXACT with G > 1) or fp32, then the tail. */
+/* Gradients of single rows of wte, to be added to the arena by whoever sums over ranks. */
+typedef struct LateRows {
+    const int32_t *tokens; /* rows' numbers, rising */
+    const int64_t *sums;   /* (count, C) */
+    int count;
+} LateRows;
+
+/* What ranks have to sum before update: gradients as int64 (EXACT with G > 1) or fp32, late rows, then the tail. */
 typedef struct GradientArena {
     void *elements; /* arena_count of them */
     int64_t *tail;  /* GRADIENT_TAIL int64: sum of loss * 2^52, number of bad elements */
     int64_t count;
     int is_int64;
+    LateRows late; /* count 0 unless the model is distributed and is_int64 */
 } GradientArena;
 
 enum { TAIL_LOSS, TAIL_BAD, GRADIENT_TAIL };

@@ -50,6 +50,12 @@ static int64_t range_count(const Model *model, int first, int last)
     return end - specs[first].offset;
 }
 
+/* The last slot's rows of wte do not go into the arena when other ranks wait for its other part. */
+static int has_late_rows(const Model *model, const SlotContext *context)
+{
+    return model->late_sums && context->is_last;
+}
+
 /* Classifier forward and backward, chunk by chunk: losses, the gradient of the last layer norm's output in
  * d_narrow, and lm_head's part of wte's gradient. */
 static void backward_head(Model *model, const int32_t *targets, const SlotContext *context)
@@ -76,6 +82,9 @@ static void backward_head(Model *model, const int32_t *targets, const SlotContex
                                model->Vp, first > 0 || accumulates(model, context));
     }
     fold_tensors(model, wte, wte, context);
+    if (has_late_rows(model, context)) {
+        range_done(0, range_count(model, wte, wte), context);
+    }
 }
 
 static void backward_layernorm(Model *model, int weight_index, const float *inp, const float *mean,
@@ -175,7 +184,7 @@ static void backward_attention(Model *model, int l, int64_t range_offset, const 
 
 /* The embedding's part of wte's gradient touches only the rows of this batch's tokens, each added by one
  * thread. */
-static void backward_tokens(Model *model, const int32_t *tokens)
+static void backward_tokens(Model *model, const int32_t *tokens, const SlotContext *context)
 {
     int64_t BT = (int64_t)model->config.batch_size * model->config.sequence_tokens;
     int C = model->config.shape.n_embd;
@@ -189,7 +198,9 @@ static void backward_tokens(Model *model, const int32_t *tokens)
         float *row = model->backward.partial + (int64_t)omp_get_thread_num() * C;
         int64_t row_offset = offset + (int64_t)bins->tokens[bin] * C;
         embedding_backward_token(row, bins, bin, model->backward.d_residual, C);
-        if (model->is_exact_arena) {
+        if (has_late_rows(model, context)) {
+            bad += exact_set(model->late_sums + (int64_t)bin * C, row, C, limit);
+        } else if (model->is_exact_arena) {
             bad += exact_add(model->exact_sums + row_offset, row, C, limit);
         } else {
             for (int c = 0; c < C; c++) {
@@ -221,8 +232,10 @@ static void backward_embedding(Model *model, const int32_t *tokens, const SlotCo
     }
     fold_tensors(model, params_wpe_index(), params_wpe_index(), context);
     range_done(wpe->offset, range_count(model, params_wpe_index(), params_wpe_index()), context);
-    backward_tokens(model, tokens);
-    range_done(0, range_count(model, params_wte_index(), params_wte_index()), context);
+    backward_tokens(model, tokens, context);
+    if (!has_late_rows(model, context)) {
+        range_done(0, range_count(model, params_wte_index(), params_wte_index()), context);
+    }
 }
 
 static void add_loss(Model *model)

@@ -73,6 +73,8 @@ struct Model {
     ArenaChunk *chunks;  /* the arena cut up for the update */
     int64_t chunk_count;
     double *norm_partial; /* [chunk_count] */
+    int64_t
+        *late_sums; /* (BT,C) the last slot's rows of wte, one for each token bin; NULL unless distributed */
     int64_t tail[GRADIENT_TAIL];
 
     BlockActivations *blocks; /* [L] */

@@ -14,7 +14,7 @@ int64_t exact_add(int64_t *restrict sums, const float *restrict values, int64_t 
     return bad;
 }
 
-static int64_t exact_set(int64_t *restrict sums, const float *restrict values, int64_t count, float limit)
+int64_t exact_set(int64_t *restrict sums, const float *restrict values, int64_t count, float limit)
 {
     int64_t bad = 0;
 #pragma omp simd reduction(+ : bad)

@@ -37,6 +37,8 @@ static inline float exact_round(float x)
 /* sums[i] += llrint(values[i] * 2^52). Returns how many values were not finite or beyond limit; those count
  * as 0. Serial. */
 int64_t exact_add(int64_t *sums, const float *values, int64_t count, float limit);
+/* The same, but = instead of += */
+int64_t exact_set(int64_t *sums, const float *values, int64_t count, float limit);
 
 typedef struct ExactFold {
     int64_t *sums;

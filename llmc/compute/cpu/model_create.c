@@ -130,6 +130,9 @@ static void alloc_backward(Model *model)
     backward->d_wide = cpu_model_tensor(model, BT * 4 * C, type, "activation gradients");
     backward->partial =
         alloc_floats(model, largest(column_blocks(BT) * 4 * C, model->threads * C), "column sums");
+    if (model->config.is_distributed && model->is_exact_arena) {
+        model->late_sums = cpu_model_alloc(model, BT * C, sizeof(int64_t), "late rows");
+    }
     backward->bins.tokens = cpu_model_alloc(model, BT + 1, sizeof(int32_t), "token bins");
     backward->bins.starts = cpu_model_alloc(model, BT + 1, sizeof(int32_t), "token bins");
     backward->bins.positions = cpu_model_alloc(model, BT + 1, sizeof(int32_t), "token bins");

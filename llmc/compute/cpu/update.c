@@ -9,6 +9,10 @@ GradientArena cpu_model_gradients(Model *model)
     GradientArena arena = {
         .tail = model->tail, .count = model->table.arena_count, .is_int64 = model->is_exact_arena};
     arena.elements = model->is_exact_arena ? (void *)model->exact_sums : (void *)model->gradients;
+    if (model->late_sums) {
+        const TokenBins *bins = &model->backward.bins;
+        arena.late = (LateRows){.tokens = bins->tokens, .sums = model->late_sums, .count = bins->count};
+    }
     return arena;
 }
 
