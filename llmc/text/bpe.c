@@ -37,32 +37,31 @@ static size_t encode_short(BpeScratch *scratch, uint16_t *out, const Tokenizer *
         out[i] = tokenizer->byte_tokens[word[i]];
     }
     for (size_t i = 0; i + 1 < bytes; i++) {
-        merged[i] = (uint16_t)merged_token(tokenizer, out[i], out[i + 1]);
+        merged[i] = tokenizer->byte_merges[word[i]][word[i + 1]];
     }
     for (;;) {
         scratch->steps += count;
-        size_t best = 0;
-        uint16_t best_merged = NOT_A_MERGE;
+        uint32_t best = (uint32_t)NOT_A_MERGE
+                        << 16; /* and its place in the low bits, so that the leftmost wins */
         for (size_t i = 0; i + 1 < count; i++) {
-            if (merged[i] < best_merged) {
-                best_merged = merged[i];
-                best = i;
-            }
+            uint32_t pair = (uint32_t)merged[i] << 16 | (uint32_t)i;
+            best = pair < best ? pair : best;
         }
-        if (best_merged == NOT_A_MERGE) {
+        if (best >= (uint32_t)NOT_A_MERGE << 16) {
             return count;
         }
-        out[best] = best_merged;
+        size_t place = best & 0xffff;
+        out[place] = (uint16_t)(best >> 16);
         count--;
-        for (size_t i = best + 1; i < count; i++) {
+        for (size_t i = place + 1; i < count; i++) {
             out[i] = out[i + 1];
             merged[i] = merged[i + 1];
         }
-        if (best + 1 < count) {
-            merged[best] = (uint16_t)merged_token(tokenizer, out[best], out[best + 1]);
+        if (place + 1 < count) {
+            merged[place] = (uint16_t)merged_token(tokenizer, out[place], out[place + 1]);
         }
-        if (best > 0) {
-            merged[best - 1] = (uint16_t)merged_token(tokenizer, out[best - 1], out[best]);
+        if (place > 0) {
+            merged[place - 1] = (uint16_t)merged_token(tokenizer, out[place - 1], out[place]);
         }
     }
 }

@@ -13,9 +13,9 @@ static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words are packed as li
 enum {
     CACHE_WORD_BYTES = 15,
     CACHE_TOKENS = 7,
-    CACHE_LOG2 = 15,
-    BLOCK_BYTES = 1 << 16, /* space for the ids of this much text is made at once */
-    READ_AHEAD_BYTES = 32  /* the fast path reads this far from the beginning of a word */
+    CACHE_LOG2 = 14,
+    BLOCK_BYTES = 64,       /* classified at once, a bit of a word for each byte */
+    STRETCH_BYTES = 1 << 16 /* space for the ids of this much text is made at once */
 };
 
 /* 32 bytes, so that one never lies on two cache lines. Key 0 is no word: every key holds its length. */
@@ -28,20 +28,16 @@ typedef struct CachedWord {
 static_assert(sizeof(CachedWord) == 32, "two of them share a cache line");
 
 struct Encoder {
-    CachedWord cache[1 << CACHE_LOG2];
+    CachedWord cache[1 << CACHE_LOG2]
+                    [2]; /* two places for words of one hash: a word that comes again moves up */
     const Tokenizer *tokenizer;
     BpeScratch scratch;
-    uint8_t ascii_class[256]; /* CharClass, or NOT_ASCII */
 };
-
-enum { NOT_ASCII = 4 };
 
 Encoder *encoder_create(const Tokenizer *tokenizer)
 {
     Encoder *encoder = memory_alloc_zeroed(1, sizeof(*encoder), "encoder");
     encoder->tokenizer = tokenizer;
-    memset(encoder->ascii_class, NOT_ASCII, sizeof(encoder->ascii_class));
-    memcpy(encoder->ascii_class, tokenizer->pattern.class_of, 0x80);
     return encoder;
 }
 
@@ -78,88 +74,130 @@ static inline uint64_t load_8_bytes(const uint8_t *text)
     return bytes;
 }
 
-/* The high bit of each byte that is not an ASCII letter. */
-static inline uint64_t not_letters(uint64_t bytes)
+/* Find the ids of a word that is not in the first place of its hash, and append them. Room is reserved. */
+static __attribute__((noinline)) uint16_t *encode_rare_word(Encoder *encoder, uint16_t *out,
+                                                            CachedWord places[2], const uint64_t key[2])
 {
-    const uint64_t ones = 0x0101010101010101u;
-    uint64_t lower = bytes | 0x20 * ones;
-    uint64_t low_bits = lower & 0x7f * ones;
-    uint64_t at_least_a = low_bits + (0x80 - 'a') * ones;
-    uint64_t above_z = low_bits + (0x80 - 'z' - 1) * ones;
-    return (~at_least_a | above_z | lower) & 0x80 * ones;
-}
-
-static inline CachedWord *cache_slot(Encoder *encoder, const uint64_t key[2])
-{
-    uint64_t hash = (key[0] ^ key[1] * 0x9e3779b97f4a7c15u) * 0xd6e8feb86659fd93u;
-    return &encoder->cache[hash >> (64 - CACHE_LOG2)];
-}
-
-/* Find the ids of a word that is not in its slot, append them and remember them. Room is reserved. */
-static __attribute__((noinline)) uint16_t *encode_new_word(Encoder *encoder, uint16_t *out, CachedWord *slot,
-                                                           const uint64_t key[2])
-{
+    CachedWord found = places[1];
+    if (found.key[0] == key[0] && found.key[1] == key[1]) {
+        places[1] = places[0];
+        places[0] = found;
+        memcpy(out, found.tokens, CACHE_TOKENS * sizeof(*out));
+        return out + found.tokens_count;
+    }
     uint8_t word[16];
     memcpy(word, key, sizeof(word));
     size_t count = bpe_encode(&encoder->scratch, out, encoder->tokenizer, word, word[15]);
     if (count <= CACHE_TOKENS) {
-        slot->key[0] = key[0];
-        slot->key[1] = key[1];
-        slot->tokens_count = (uint16_t)count;
-        memcpy(slot->tokens, out, count * sizeof(*out));
+        found.key[0] = key[0];
+        found.key[1] = key[1];
+        found.tokens_count = (uint16_t)count;
+        memcpy(found.tokens, out, count * sizeof(*out));
+        places[1] = found;
     }
     return out + count;
 }
 
 static inline uint16_t *encode_key(Encoder *encoder, uint16_t *out, const uint64_t key[2])
 {
-    CachedWord *slot = cache_slot(encoder, key);
-    if (__builtin_expect(slot->key[0] != key[0] || slot->key[1] != key[1], 0)) {
-        return encode_new_word(encoder, out, slot, key);
+    uint64_t hash = (key[0] ^ key[1] * 0x9e3779b97f4a7c15u) * 0xd6e8feb86659fd93u;
+    CachedWord *places = encoder->cache[hash >> (64 - CACHE_LOG2)];
+    if (__builtin_expect(places->key[0] != key[0] || places->key[1] != key[1], 0)) {
+        return encode_rare_word(encoder, out, places, key);
     }
-    memcpy(out, slot->tokens, CACHE_TOKENS * sizeof(*out)); /* more than it has: cheaper than asking */
-    return out + slot->tokens_count;
+    memcpy(out, places->tokens, CACHE_TOKENS * sizeof(*out)); /* more than it has: cheaper than asking */
+    return out + places->tokens_count;
 }
 
-static inline int run_of_class(const uint8_t *ascii_class, uint8_t class, const uint8_t *text)
+/* One bit for each byte of a block, bit i for byte i. */
+typedef struct BlockMasks {
+    uint64_t letters;
+    uint64_t numbers;
+    uint64_t white; /* ASCII white space, ' ' too */
+    uint64_t spaces;
+    uint64_t apostrophes;
+    uint64_t not_ascii;
+} BlockMasks;
+
+/* The lowest bit of each byte as one bit of a mask. */
+static inline uint64_t gather_bits(const uint8_t flags[BLOCK_BYTES])
 {
-    int count = 0;
-    while (count <= CACHE_WORD_BYTES && ascii_class[text[count]] == class) {
-        count++;
+    uint64_t mask = 0;
+    for (int i = 0; i < BLOCK_BYTES; i += 8) {
+        /* The products bring bit 8k of the eight bytes to bit 56 + k, and nothing else comes there. */
+        mask |= (load_8_bytes(flags + i) * 0x0102040810204080u >> 56) << i;
     }
-    return count;
+    return mask;
 }
 
-/* Bytes of the word at text when it begins, after `space` (0 or 1) spaces, with ASCII that is no letter; 0
- * leaves it to the general path. */
-static inline int other_word_bytes(const uint8_t *ascii_class, const uint8_t *text, int space)
+static inline void find_masks(BlockMasks *masks, const uint8_t *text)
 {
-    uint8_t class = ascii_class[text[space]];
-    if (class == CLASS_SPACE) {
-        int count = run_of_class(ascii_class, CLASS_SPACE, text);
-        if (count > CACHE_WORD_BYTES || ascii_class[text[count]] == NOT_ASCII) {
-            return 0;
-        }
-        return count == 1 ? 1 : count - 1;
+    uint8_t letters[BLOCK_BYTES];
+    uint8_t numbers[BLOCK_BYTES];
+    uint8_t white[BLOCK_BYTES];
+    uint8_t spaces[BLOCK_BYTES];
+    uint8_t apostrophe = 0;
+    uint8_t high = 0;
+    for (int i = 0; i < BLOCK_BYTES; i++) {
+        uint8_t c = text[i];
+        letters[i] = (uint8_t)((c | 0x20) - 'a') <= 'z' - 'a';
+        numbers[i] = (uint8_t)(c - '0') <= 9;
+        spaces[i] = c == ' ';
+        white[i] = spaces[i] | ((uint8_t)(c - '\t') <= '\r' - '\t');
+        apostrophe |= c == '\'';
+        high |= c;
     }
-    if (class == NOT_ASCII) {
-        return 0;
-    }
-    if (text[space] == '\'' && !space) {
-        uint8_t second = text[1];
-        if (second == 's' || second == 't' || second == 'm' || second == 'd') {
-            return 2;
+    masks->letters = gather_bits(letters);
+    masks->numbers = gather_bits(numbers);
+    masks->white = gather_bits(white);
+    masks->spaces = gather_bits(spaces);
+    masks->apostrophes = 0;
+    masks->not_ascii = 0;
+    if (apostrophe) {
+        uint8_t flags[BLOCK_BYTES];
+        for (int i = 0; i < BLOCK_BYTES; i++) {
+            flags[i] = text[i] == '\'';
         }
-        if ((second == 'l' && text[2] == 'l') || ((second == 'r' || second == 'v') && text[2] == 'e')) {
-            return 3;
-        }
+        masks->apostrophes = gather_bits(flags);
     }
-    return space + run_of_class(ascii_class, class, text + space);
+    if (high & 0x80) {
+        uint8_t flags[BLOCK_BYTES];
+        for (int i = 0; i < BLOCK_BYTES; i++) {
+            flags[i] = text[i] >> 7;
+        }
+        masks->not_ascii = gather_bits(flags);
+    }
 }
 
-/* Append the ids of the words from text on, while they begin before `limit` and are plain ASCII of up to 15
- * bytes. READ_AHEAD_BYTES must be readable behind every such beginning, and room be reserved. Returns where
- * it stopped. */
+/* Where words begin in a block that begins with a word: bit i for byte i. Only bits below the result's top, which
+ * *known tells, are right: what follows the block, or its first byte that is not ASCII, decides the others. White
+ * space looks one byte ahead, an apostrophe two, but then it is about bytes behind itself. */
+static inline uint64_t word_begins(const uint8_t *text, int *known)
+{
+    BlockMasks masks;
+    find_masks(&masks, text);
+    uint64_t white = masks.white;
+    uint64_t other = ~(white | masks.letters | masks.numbers);
+    /* The last of some white space belongs to what follows, if that can be: it begins a word in any case. */
+    uint64_t begins = white & (~(white << 1) | ~(white >> 1));
+    begins |= masks.letters & ~(masks.letters << 1) & ~(masks.spaces << 1);
+    begins |= masks.numbers & ~(masks.numbers << 1) & ~(masks.spaces << 1);
+    begins |= other & ~(other << 1) & ~(masks.spaces << 1);
+    begins |= 1;
+    for (uint64_t left = masks.apostrophes & begins; left; left &= left - 1) {
+        int i = __builtin_ctzll(left);
+        int bytes = i < BLOCK_BYTES - 2 ? contraction_bytes(text + i, BLOCK_BYTES - i) : 0;
+        if (bytes > 0) {
+            begins &= ~((uint64_t)2 << i);
+            begins |= i + bytes < BLOCK_BYTES ? (uint64_t)1 << (i + bytes) : 0;
+        }
+    }
+    *known = masks.not_ascii ? __builtin_ctzll(masks.not_ascii) - 2 : BLOCK_BYTES - 2;
+    return begins;
+}
+
+/* Append the ids of the ASCII words from text on, up to about `limit`. BLOCK_BYTES must be readable behind every
+ * position before the limit, and room be reserved. Returns where it stopped. */
 static const uint8_t *encode_ascii(Encoder *encoder, TokenBuffer *buffer, const uint8_t *text,
                                    const uint8_t *limit)
 {
@@ -175,27 +213,30 @@ static const uint8_t *encode_ascii(Encoder *encoder, TokenBuffer *buffer, const 
 #undef LOW
 #undef HIGH
     };
-    const uint8_t *ascii_class = encoder->ascii_class;
     uint16_t *out = buffer->tokens + buffer->count;
-    while (text < limit) {
-        uint64_t first = load_8_bytes(text);
-        int space = (first & 0xff) == ' ';
-        uint64_t ends = not_letters(load_8_bytes(text + space));
-        int bytes;
-        if (__builtin_expect(ends != 0, 1)) {
-            bytes = __builtin_ctzll(ends) >> 3;
-        } else {
-            ends = not_letters(load_8_bytes(text + space + 8));
-            bytes = ends ? 8 + (__builtin_ctzll(ends) >> 3) : 16;
-        }
-        bytes = bytes > 0 ? bytes + space : other_word_bytes(ascii_class, text, space);
-        if (bytes == 0 || bytes > CACHE_WORD_BYTES || text[bytes] >= 0x80) {
+    while (text < limit && !(load_8_bytes(text) & 0x8080808080808080u)) {
+        int known;
+        uint64_t begins = word_begins(text, &known);
+        begins &= ((uint64_t)2 << known) - 2;
+        if (!begins) {
             break;
         }
-        uint64_t key[2] = {first & masks[bytes][0],
-                           (load_8_bytes(text + 8) & masks[bytes][1]) | (uint64_t)bytes << 56};
-        out = encode_key(encoder, out, key);
-        text += bytes;
+        int begin = 0;
+        do {
+            int end = __builtin_ctzll(begins);
+            int bytes = end - begin;
+            const uint8_t *word = text + begin;
+            begins &= begins - 1;
+            begin = end;
+            if (__builtin_expect(bytes > CACHE_WORD_BYTES, 0)) {
+                out += bpe_encode(&encoder->scratch, out, encoder->tokenizer, word, (size_t)bytes);
+                continue;
+            }
+            uint64_t key[2] = {load_8_bytes(word) & masks[bytes][0],
+                               (load_8_bytes(word + 8) & masks[bytes][1]) | (uint64_t)bytes << 56};
+            out = encode_key(encoder, out, key);
+        } while (begins);
+        text += begin;
     }
     buffer->count = (size_t)(out - buffer->tokens);
     return text;
@@ -226,10 +267,10 @@ void encoder_encode(Encoder *encoder, TokenBuffer *out, const char *text, size_t
     const uint8_t *end = next + bytes;
     while (next < end) {
         size_t left = (size_t)(end - next);
-        if (left > READ_AHEAD_BYTES) {
-            size_t block = left - READ_AHEAD_BYTES < BLOCK_BYTES ? left - READ_AHEAD_BYTES : BLOCK_BYTES;
-            token_buffer_reserve(out, block + READ_AHEAD_BYTES);
-            next = encode_ascii(encoder, out, next, next + block);
+        if (left > BLOCK_BYTES) {
+            size_t stretch = left - BLOCK_BYTES < STRETCH_BYTES ? left - BLOCK_BYTES : STRETCH_BYTES;
+            token_buffer_reserve(out, stretch + BLOCK_BYTES);
+            next = encode_ascii(encoder, out, next, next + stretch);
         }
         if (next < end) {
             next = encode_any_word(encoder, out, next, end);

@@ -39,23 +39,10 @@ static const uint8_t *run_end(const Pattern *pattern, CharClass class, const uin
     return text;
 }
 
-/* Bytes of the contraction that begins with the apostrophe at text, or 0. */
-static int contraction_bytes(const uint8_t *text, const uint8_t *end)
-{
-    if (end - text >= 2 && (text[1] == 's' || text[1] == 't' || text[1] == 'm' || text[1] == 'd')) {
-        return 2;
-    }
-    if (end - text >= 3 &&
-        ((text[1] == 'l' && text[2] == 'l') || (text[2] == 'e' && (text[1] == 'r' || text[1] == 'v')))) {
-        return 3;
-    }
-    return 0;
-}
-
 const uint8_t *pattern_word_end(const Pattern *pattern, const uint8_t *text, const uint8_t *end)
 {
     if (*text == '\'') {
-        int bytes = contraction_bytes(text, end);
+        int bytes = contraction_bytes(text, end - text);
         if (bytes > 0) {
             return text + bytes;
         }

@@ -43,4 +43,15 @@ const uint8_t *pattern_word_end(const Pattern *pattern, const uint8_t *text, con
  * whole, whatever comes after these bytes; 0 where there is none. */
 size_t pattern_cut(const Pattern *pattern, const uint8_t *text, size_t bytes);
 
+/* Bytes of the contraction that begins with the apostrophe at text, before which no space is, or 0. */
+static inline int contraction_bytes(const uint8_t *text, ptrdiff_t bytes)
+{
+    if (bytes >= 2 && (text[1] == 's' || text[1] == 't' || text[1] == 'm' || text[1] == 'd')) {
+        return 2;
+    }
+    int is_long = bytes >= 3 && ((text[1] == 'l' && text[2] == 'l') ||
+                                 (text[2] == 'e' && (text[1] == 'r' || text[1] == 'v')));
+    return is_long ? 3 : 0;
+}
+
 #endif

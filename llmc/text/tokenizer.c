@@ -150,6 +150,12 @@ Tokenizer *tokenizer_create(void)
               token - 256);
         add_merge(tokenizer, &names, token, &text, byte_of_character);
     }
+    for (int left = 0; left < 256; left++) {
+        for (int right = 0; right < 256; right++) {
+            tokenizer->byte_merges[left][right] = (uint16_t)merged_token(
+                tokenizer, tokenizer->byte_tokens[left], tokenizer->byte_tokens[right]);
+        }
+    }
     add_token(tokenizer, TOKENIZER_EOT, eot_name, sizeof(eot_name) - 1);
     memory_free(names.ids);
     return tokenizer;

@@ -25,6 +25,8 @@ typedef struct MergeSlot {
 struct Tokenizer {
     Pattern pattern;
     uint16_t byte_tokens[256];
+    uint16_t byte_merges[256]
+                        [256]; /* what two bytes become, or NOT_A_MERGE: merges of two bytes are met most */
     MergeSlot merges[1 << MERGE_SLOTS_LOG2];
     uint32_t token_begins[TOKENIZER_VOCAB + 1]; /* token t is bytes [t], [t+1) of token_text */
     char *token_text;
