@@ -37,17 +37,24 @@ void tolerance_release(Tolerance *tolerance)
     memset(tolerance, 0, sizeof(*tolerance));
 }
 
+/* A mean of few squares says little: it counts like these many more that are as large as the whole's. */
+static double steadied(double mean, int64_t count, double whole_mean)
+{
+    const double whole_weight = 16.0;
+    return ((double)count * mean + whole_weight * whole_mean) / ((double)count + whole_weight);
+}
+
 /* The deviation expected of an element is its row's times its column's over the whole's: rounding of a sum of
- * products scales with both factors. Short sides say nothing: then the row's alone. The element's own, where
- * it is larger, wins. */
+ * products scales with both factors. The element's own, where it is larger, wins. */
 double tolerance_at(const Tolerance *tolerance, int64_t row, int64_t column)
 {
-    enum { ROWS_MIN = 8 };
-    double pooled = tolerance->row_means[row];
-    if (tolerance->rows >= ROWS_MIN && tolerance->mean > 0) {
-        pooled *= tolerance->column_means[column] / tolerance->mean;
-    }
     double own = tolerance->squares[row * tolerance->columns + column];
+    double pooled = 0;
+    if (tolerance->mean > 0) {
+        pooled = steadied(tolerance->row_means[row], tolerance->columns, tolerance->mean) *
+                 steadied(tolerance->column_means[column], tolerance->rows, tolerance->mean) /
+                 tolerance->mean;
+    }
     return deviations_max * sqrt(own > pooled ? own : pooled) + tolerance->floor;
 }
 
