@@ -18,12 +18,13 @@
 
 enum {
     TILE_ROWS_STEP = 32,
-    TILE_ROWS_MAX = 384,
+    TILE_ROWS_MAX = 512,
     TILE_COLUMNS_STEP = 64,
     TILE_COLUMNS_MAX = 768,
-    TILE_ELEMENTS_MAX = 128 << 10,   /* 512 KB of fp32: still in L2 when the epilogue runs */
+    TILE_ELEMENTS_MAX = 192 << 10,   /* 768 KB of fp32: still in L2 when the epilogue runs */
     SERIAL_PRODUCTS_MAX = 256 << 10, /* below this a parallel region costs more than the product */
-    WIDEN_DEPTH = 512,               /* slice of K that is widened to fp32 at a time */
+    SLICE_DEPTH = 3072,              /* of K; a deeper slice of a tile falls out of cache */
+    WIDEN_DEPTH = 512,               /* of K, where a slice is first widened to fp32 */
     PRIMITIVES_MAX = 512             /* kept by each thread; a model needs about a hundred */
 };
 
@@ -32,26 +33,27 @@ typedef struct TilePlan {
     int row_tiles, column_tiles; /* how many of them */
 } TilePlan;
 
-/* One tile of a product: the corners of its inputs, and where its result goes. */
-typedef struct Tile {
+/* What the library is given at a time: some of K for one tile. */
+typedef struct Slice {
     const Matmul *product;
-    const void *a, *b;
-    float *out;
+    const void *a, *b; /* where the slice begins in each input */
+    float *out;        /* the tile */
     int64_t out_stride;
-    int rows, columns;
-} Tile;
+    int rows, columns, depth;
+    int accumulates; /* onto the slices before, or onto the caller's output */
+} Slice;
 
-/* What makes two tiles need the same primitive; compared as bytes. */
+/* What makes two slices need the same primitive; compared as bytes. */
 typedef struct PrimitiveKey {
     int64_t a_stride, b_stride, out_stride;
-    int rows, columns, K;
+    int rows, columns, depth;
     int is_a_transposed, is_b_transposed, accumulates;
 } PrimitiveKey;
 
 typedef struct PrimitiveEntry {
     PrimitiveKey key;
     int is_filled;
-    dnnl_primitive_t primitive; /* NULL: the library has no fast kernel for this tile */
+    dnnl_primitive_t primitive; /* NULL: the library has no fast kernel for this */
     dnnl_memory_t a, b, out, scratchpad;
     size_t scratchpad_bytes;
 } PrimitiveEntry;
@@ -106,24 +108,34 @@ static int min_int(int a, int b)
     return a < b ? a : b;
 }
 
-/* ---- which tiles -----------------------------------------------------------------------------------------
- */
+/* ---- which tiles -------------------------------------------------------------------------------- */
 
-/* Estimated cost of these tiles, averaged over some numbers of threads: a tile pays for copying its inputs as
- * if it were a little larger, and threads wait for whoever has the last tile. */
-static double plan_cost(const TilePlan *plan)
+/* A tile costs as much as one larger by these rows and columns, because the library copies its inputs into an
+ * order of its own: fitted to measurements (dev/notes/matmul.md). By type, then is_a_transposed, then
+ * is_b_transposed. */
+static const struct {
+    double rows, columns;
+} tile_overhead[2][2][2] = {
+    [DTYPE_FP32] = {{{4, 8}, {30, 8}}, {{10, 12}, {30, 30}}},
+    [DTYPE_BF16] = {{{14, 12}, {14, 12}}, {{14, 40}, {14, 40}}},
+};
+
+/* Estimated cost of these tiles, averaged over some numbers of threads that wait for whoever has the last. */
+static double plan_cost(const Matmul *product, const TilePlan *plan)
 {
     static const struct {
         int threads;
         double weight;
-    } machines[] = {{2, 2}, {4, 1}, {8, 1}, {16, 1}};
+    } machines[] = {{2, 3}, {4, 2}, {8, 1}, {16, 1}};
     int64_t tiles = (int64_t)plan->row_tiles * plan->column_tiles;
     double rounds = 0;
     for (int i = 0; i < (int)(sizeof(machines) / sizeof(machines[0])); i++) {
         int threads = machines[i].threads;
         rounds += machines[i].weight * threads * (double)((tiles + threads - 1) / threads);
     }
-    return rounds * (plan->rows + 8.0) * (plan->columns + 16.0);
+    int a = product->is_a_transposed != 0, b = product->is_b_transposed != 0;
+    return rounds * (plan->rows + tile_overhead[product->in_type][a][b].rows) *
+           (plan->columns + tile_overhead[product->in_type][a][b].columns);
 }
 
 /* Tiles that cover rows and columns evenly, none larger than this. */
@@ -149,7 +161,7 @@ static TilePlan plan_tiles(const Matmul *product)
         int rows_max = min_int(TILE_ROWS_MAX, TILE_ELEMENTS_MAX / columns);
         for (int rows = TILE_ROWS_STEP; rows <= rows_max; rows += TILE_ROWS_STEP) {
             TilePlan plan = plan_even(M, N, rows, columns);
-            double cost = plan_cost(&plan);
+            double cost = plan_cost(product, &plan);
             if (best_cost < 0 || cost < best_cost) {
                 best = plan;
                 best_cost = cost;
@@ -165,23 +177,26 @@ static TilePlan plan_tiles(const Matmul *product)
     return best;
 }
 
-/* ---- one tile: fp32 --------------------------------------------------------------------------------------
- */
+/* ---- fp32 ----------------------------------------------------------------------------------- */
 
-static void tile_sgemm(const Tile *tile, const float *a, int64_t a_stride, const float *b, int64_t b_stride,
-                       int depth, int accumulates)
+static void slice_sgemm(const Slice *slice, const float *a, int64_t a_stride, const float *b,
+                        int64_t b_stride)
 {
-    const Matmul *product = tile->product;
+    const Matmul *product = slice->product;
     DNNL_CHECK(dnnl_sgemm(product->is_a_transposed ? 'T' : 'N', product->is_b_transposed ? 'T' : 'N',
-                          tile->rows, tile->columns, depth, 1.0f, a, a_stride, b, b_stride,
-                          accumulates ? 1.0f : 0.0f, tile->out, tile->out_stride));
+                          slice->rows, slice->columns, slice->depth, 1.0f, a, a_stride, b, b_stride,
+                          slice->accumulates ? 1.0f : 0.0f, slice->out, slice->out_stride));
 }
 
-/* ---- one tile: bf16, widened -----------------------------------------------------------------------------
- */
+/* ---- bf16, widened -------------------------------------------------------------------------- */
 
-static void widen(float *out, int64_t out_stride, const bf16 *in, int64_t in_stride, int rows, int columns)
+/* Copy rows x columns as they are stored to `scratch` in fp32, and return the stride there: whole cache
+ * lines, and never a multiple of 4 KB, which would put a column into a few sets of the cache. */
+static int64_t widen(Scratch *scratch, const bf16 *in, int64_t in_stride, int rows, int columns)
 {
+    int64_t out_stride = div_up(columns, 16) * (int64_t)16;
+    out_stride += out_stride % 1024 == 0 ? 16 : 0;
+    float *out = scratch_get(scratch, (size_t)rows * (size_t)out_stride * sizeof(float));
     for (int i = 0; i < rows; i++) {
         float *to = out + i * out_stride;
         const bf16 *from = in + i * in_stride;
@@ -189,46 +204,23 @@ static void widen(float *out, int64_t out_stride, const bf16 *in, int64_t in_str
             to[j] = bf16_to_float(from[j]);
         }
     }
+    return out_stride;
 }
 
-/* Row strides of widened slices: whole cache lines, and never a multiple of 4 KB, which would put a column of
- * the slice into a few sets of the cache. */
-static int64_t wide_stride(int columns)
+static void slice_widened(const Slice *slice)
 {
-    int64_t stride = div_up(columns, 16) * (int64_t)16;
-    return stride % 1024 == 0 ? stride + 16 : stride;
+    const Matmul *product = slice->product;
+    int rows = slice->rows, columns = slice->columns, depth = slice->depth;
+    int64_t a_stride = product->is_a_transposed
+                           ? widen(&worker.wide_a, slice->a, product->a_stride, depth, rows)
+                           : widen(&worker.wide_a, slice->a, product->a_stride, rows, depth);
+    int64_t b_stride = product->is_b_transposed
+                           ? widen(&worker.wide_b, slice->b, product->b_stride, columns, depth)
+                           : widen(&worker.wide_b, slice->b, product->b_stride, depth, columns);
+    slice_sgemm(slice, worker.wide_a.block, a_stride, worker.wide_b.block, b_stride);
 }
 
-static void tile_widened(const Tile *tile)
-{
-    const Matmul *product = tile->product;
-    int is_a_transposed = product->is_a_transposed, is_b_transposed = product->is_b_transposed;
-    int depth_max = min_int(WIDEN_DEPTH, product->K);
-    int64_t a_stride = wide_stride(is_a_transposed ? tile->rows : depth_max);
-    int64_t b_stride = wide_stride(is_b_transposed ? depth_max : tile->columns);
-    size_t a_count = (size_t)(is_a_transposed ? depth_max : tile->rows) * (size_t)a_stride;
-    size_t b_count = (size_t)(is_b_transposed ? tile->columns : depth_max) * (size_t)b_stride;
-    float *a = scratch_get(&worker.wide_a, a_count * sizeof(float));
-    float *b = scratch_get(&worker.wide_b, b_count * sizeof(float));
-    const bf16 *a_in = tile->a, *b_in = tile->b;
-    for (int k = 0; k < product->K; k += depth_max) {
-        int depth = min_int(depth_max, product->K - k);
-        if (is_a_transposed) {
-            widen(a, a_stride, a_in + k * product->a_stride, product->a_stride, depth, tile->rows);
-        } else {
-            widen(a, a_stride, a_in + k, product->a_stride, tile->rows, depth);
-        }
-        if (is_b_transposed) {
-            widen(b, b_stride, b_in + k, product->b_stride, tile->columns, depth);
-        } else {
-            widen(b, b_stride, b_in + k * product->b_stride, product->b_stride, depth, tile->columns);
-        }
-        tile_sgemm(tile, a, a_stride, b, b_stride, depth, k > 0 || product->accumulates);
-    }
-}
-
-/* ---- one tile: bf16, by a primitive ----------------------------------------------------------------------
- */
+/* ---- one tile: bf16, by a primitive ------------------------------------------------------------- */
 
 static void describe(dnnl_memory_desc_t *out, int rows, int columns, int is_transposed, int64_t stride,
                      dnnl_data_type_t type)
@@ -247,8 +239,8 @@ static void memory_object(dnnl_memory_t *out, const dnnl_memory_desc_t *descript
 static dnnl_primitive_desc_t describe_primitive(const PrimitiveKey *key)
 {
     dnnl_memory_desc_t a, b, out;
-    describe(&a, key->rows, key->K, key->is_a_transposed, key->a_stride, dnnl_bf16);
-    describe(&b, key->K, key->columns, key->is_b_transposed, key->b_stride, dnnl_bf16);
+    describe(&a, key->rows, key->depth, key->is_a_transposed, key->a_stride, dnnl_bf16);
+    describe(&b, key->depth, key->columns, key->is_b_transposed, key->b_stride, dnnl_bf16);
     describe(&out, key->rows, key->columns, 0, key->out_stride, dnnl_f32);
     dnnl_matmul_desc_t operation;
     DNNL_CHECK(dnnl_matmul_desc_init(&operation, &a, &b, NULL, &out));
@@ -339,21 +331,21 @@ static void set_data(dnnl_memory_t memory, const void *data)
     DNNL_CHECK(dnnl_memory_set_data_handle(memory, (void *)(uintptr_t)data));
 }
 
-/* Returns 0 if the library has no fast kernel for this tile. */
-static int tile_primitive(const Tile *tile)
+/* Returns 0 if the library has no fast kernel for this. */
+static int slice_primitive(const Slice *slice)
 {
-    const Matmul *product = tile->product;
+    const Matmul *product = slice->product;
     PrimitiveKey key;
     memset(&key, 0, sizeof(key));
     key.a_stride = product->a_stride;
     key.b_stride = product->b_stride;
-    key.out_stride = tile->out_stride;
-    key.rows = tile->rows;
-    key.columns = tile->columns;
-    key.K = product->K;
+    key.out_stride = slice->out_stride;
+    key.rows = slice->rows;
+    key.columns = slice->columns;
+    key.depth = slice->depth;
     key.is_a_transposed = product->is_a_transposed;
     key.is_b_transposed = product->is_b_transposed;
-    key.accumulates = product->accumulates;
+    key.accumulates = slice->accumulates;
     PrimitiveEntry *entry = entry_get(&key);
     if (entry->primitive == NULL) {
         return 0;
@@ -361,9 +353,9 @@ static int tile_primitive(const Tile *tile)
     if (worker.stream == NULL) {
         DNNL_CHECK(dnnl_stream_create(&worker.stream, engine, dnnl_stream_default_flags));
     }
-    set_data(entry->a, tile->a);
-    set_data(entry->b, tile->b);
-    set_data(entry->out, tile->out);
+    set_data(entry->a, slice->a);
+    set_data(entry->b, slice->b);
+    set_data(entry->out, slice->out);
     set_data(entry->scratchpad, scratch_get(&worker.scratchpad, entry->scratchpad_bytes));
     dnnl_exec_arg_t arguments[] = {{DNNL_ARG_SRC, entry->a},
                                    {DNNL_ARG_WEIGHTS, entry->b},
@@ -373,8 +365,7 @@ static int tile_primitive(const Tile *tile)
     return 1;
 }
 
-/* ---- the product -----------------------------------------------------------------------------------------
- */
+/* ---- the product -------------------------------------------------------------------------------- */
 
 static const void *corner(const void *matrix, DType type, int64_t stride, int is_transposed, int64_t row,
                           int64_t column)
@@ -383,29 +374,43 @@ static const void *corner(const void *matrix, DType type, int64_t stride, int is
     return (const char *)matrix + element * dtype_bytes(type);
 }
 
+/* Sum the tile whose place in `out` and size are set in *slice, slice by slice. */
+static void sum_slices(Slice *slice, int row, int column)
+{
+    const Matmul *product = slice->product;
+    int is_widened = product->in_type == DTYPE_BF16 && !has_fast_bf16;
+    int depth = div_up(product->K, div_up(product->K, is_widened ? WIDEN_DEPTH : SLICE_DEPTH));
+    for (int k = 0; k < product->K; k += depth) {
+        slice->a = corner(product->a, product->in_type, product->a_stride, product->is_a_transposed, row, k);
+        slice->b =
+            corner(product->b, product->in_type, product->b_stride, product->is_b_transposed, k, column);
+        slice->depth = min_int(depth, product->K - k);
+        slice->accumulates = k > 0 || product->accumulates;
+        if (product->in_type == DTYPE_FP32) {
+            slice_sgemm(slice, slice->a, product->a_stride, slice->b, product->b_stride);
+        } else if (is_widened || !slice_primitive(slice)) {
+            slice_widened(slice);
+        }
+    }
+}
+
 static void run_tile(const Matmul *product, const TilePlan *plan, int row_tile, int column_tile)
 {
     int row = row_tile * plan->rows, column = column_tile * plan->columns;
-    Tile tile = {.product = product,
-                 .rows = min_int(plan->rows, product->M - row),
-                 .columns = min_int(plan->columns, product->N - column)};
-    tile.a = corner(product->a, product->in_type, product->a_stride, product->is_a_transposed, row, 0);
-    tile.b = corner(product->b, product->in_type, product->b_stride, product->is_b_transposed, 0, column);
+    Slice slice = {.product = product,
+                   .rows = min_int(plan->rows, product->M - row),
+                   .columns = min_int(plan->columns, product->N - column)};
     if (product->out != NULL) {
-        tile.out = product->out + row * product->out_stride + column;
-        tile.out_stride = product->out_stride;
+        slice.out = product->out + row * product->out_stride + column;
+        slice.out_stride = product->out_stride;
     } else {
-        tile.out_stride = tile.columns;
-        tile.out = scratch_get(&worker.tile, (size_t)tile.rows * (size_t)tile.columns * sizeof(float));
+        slice.out_stride = slice.columns;
+        slice.out = scratch_get(&worker.tile, (size_t)slice.rows * (size_t)slice.columns * sizeof(float));
     }
-    if (product->in_type == DTYPE_FP32) {
-        tile_sgemm(&tile, tile.a, product->a_stride, tile.b, product->b_stride, product->K,
-                   product->accumulates);
-    } else if (!has_fast_bf16 || !tile_primitive(&tile)) {
-        tile_widened(&tile);
-    }
+    sum_slices(&slice, row, column);
     if (product->epilogue != NULL) {
-        product->epilogue(tile.out, tile.out_stride, row, tile.rows, column, tile.columns, product->context);
+        product->epilogue(slice.out, slice.out_stride, row, slice.rows, column, slice.columns,
+                          product->context);
     }
 }
 
