@@ -399,7 +399,7 @@ int layers_next_file(Layers *layers, Error *error)
         Magic promised = magic_promised(top->name);
         if (magic == MAGIC_NONE && promised != MAGIC_NONE) {
             char text[128];
-            snprintf(text, sizeof(text), "expected a %s archive, as its name says, found something else",
+            snprintf(text, sizeof(text), "expected %s data, as its name says, found something else",
                      magic_name(promised));
             return fail(layers, error, text);
         }
