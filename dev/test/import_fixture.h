@@ -158,11 +158,11 @@ static inline void write_config(const char *folder, const ModelShape *shape, con
     write_text(folder, "config.json", text);
 }
 
-/* A folder with both; the caller frees it with free(). */
-static inline char *write_folder(const Arenas *arenas, const HuggingFaceFile *file, const char *more)
+/* A folder with both. */
+static inline const char *write_folder(const Arenas *arenas, const HuggingFaceFile *file, const char *more)
 {
     Error error;
-    char *folder = (char *)new_folder();
+    const char *folder = new_folder();
     char path[PATH_BYTES_MAX];
     assert_int_equal(folder_create(folder, &error), 0);
     snprintf(path, sizeof(path), "%s/model.safetensors", folder);

@@ -90,13 +90,16 @@ static inline void write_step(const char *folder, int64_t step, Arenas *arenas, 
     }
 }
 
-/* A fresh folder inside the scratch folder. */
+/* The path of a fresh folder inside the scratch folder; lives as long as the test program. */
 static inline const char *new_folder(void)
 {
+    static char folders[256][512];
     static int count;
     char name[32];
-    snprintf(name, sizeof(name), "out%d", count++);
-    return strdup(scratch_path(name));
+    assert_true(count < 256);
+    snprintf(name, sizeof(name), "out%d", count);
+    snprintf(folders[count], sizeof(folders[count]), "%s", scratch_path(name));
+    return folders[count++];
 }
 
 static inline char *step_path(const char *folder, int64_t step)

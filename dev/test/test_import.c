@@ -27,9 +27,8 @@ static int tear_down(void **state)
 
 static void check_accepted(const HuggingFaceFile *file, const char *more)
 {
-    char *folder = write_folder(&model, file, more);
+    const char *folder = write_folder(&model, file, more);
     check_weights(folder, &model);
-    free(folder);
 }
 
 static void test_forms_of_one_model(void **state)
@@ -51,7 +50,7 @@ static void test_lower_block_size(void **state)
 {
     (void)state;
     Error error;
-    char *folder = write_folder(&model, &(HuggingFaceFile){0}, "");
+    const char *folder = write_folder(&model, &(HuggingFaceFile){0}, "");
     Arenas lower;
     load_weights(&lower, folder, 3);
     for (int i = 0; i < lower.table.count; i++) {
@@ -72,14 +71,12 @@ static void test_lower_block_size(void **state)
     assert_int_equal(higher.write_count, 0);
     weights_close(weights);
     arenas_release(&higher);
-    free(folder);
 }
 
 static void check_file_refused(const HuggingFaceFile *file, const char *expected)
 {
-    char *folder = write_folder(&model, file, "");
+    const char *folder = write_folder(&model, file, "");
     check_not_loaded(folder, expected);
-    free(folder);
 }
 
 static void test_other_tensors(void **state)
@@ -130,10 +127,9 @@ static void test_other_configs(void **state)
         {", ", "expected a JSON object"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        char *folder = write_folder(&model, &(HuggingFaceFile){0}, rows[i].more);
+        const char *folder = write_folder(&model, &(HuggingFaceFile){0}, rows[i].more);
         check_not_loaded(folder, rows[i].expected);
         check_not_loaded(folder, "config.json: ");
-        free(folder);
     }
     static const struct {
         const char *config, *expected;
@@ -156,10 +152,9 @@ static void test_other_configs(void **state)
         {"", "expected a JSON object"},
     };
     for (size_t i = 0; i < sizeof(whole) / sizeof(whole[0]); i++) {
-        char *folder = write_folder(&model, &(HuggingFaceFile){0}, "");
+        const char *folder = write_folder(&model, &(HuggingFaceFile){0}, "");
         write_text(folder, "config.json", whole[i].config);
         check_not_loaded(folder, whole[i].expected);
-        free(folder);
     }
 }
 
@@ -167,7 +162,7 @@ static void test_other_configs(void **state)
 static void test_least_config(void **state)
 {
     (void)state;
-    char *folder = write_folder(&model, &(HuggingFaceFile){0}, "");
+    const char *folder = write_folder(&model, &(HuggingFaceFile){0}, "");
     write_text(folder, "config.json", "{\"n_head\": 3}");
     check_weights(folder, &model);
     char path[PATH_BYTES_MAX];
@@ -178,7 +173,6 @@ static void test_least_config(void **state)
     check_not_loaded(folder, "config.json");
     snprintf(path, sizeof(path), "%s/model.safetensors", folder);
     check_not_loaded(path, "n_head cannot be told from n_embd=15");
-    free(folder);
 }
 
 /* Without a config, heads are 64 wide. */
@@ -199,7 +193,7 @@ static void test_model_in_pieces(void **state)
 {
     (void)state;
     Error error;
-    char *folder = (char *)new_folder();
+    const char *folder = new_folder();
     char path[PATH_BYTES_MAX];
     folder_create(folder, &error);
     write_config(folder, &small, "");
@@ -224,7 +218,6 @@ static void test_model_in_pieces(void **state)
     check_not_loaded(folder, "expected JSON with weight_map");
     write_text(folder, "model.safetensors.index.json", "{\"weight_map\": {\"a\": \"gone.safetensors\"}}");
     check_not_loaded(folder, "gone.safetensors: cannot open");
-    free(folder);
 }
 
 static void test_paths_that_hold_no_model(void **state)
@@ -236,10 +229,9 @@ static void test_paths_that_hold_no_model(void **state)
     check_not_loaded(scratch_write("text", "just some text\n", 15), "found something else");
     int32_t tokens[256] = {20240520, 1, 0};
     check_not_loaded(scratch_write("tokens", tokens, sizeof(tokens)), "found a token file");
-    char *folder = (char *)new_folder();
+    const char *folder = new_folder();
     folder_create(folder, &error);
     check_not_loaded(folder, "found no model.safetensors");
-    free(folder);
     char long_path[PATH_BYTES_MAX + 10];
     memset(long_path, 'x', sizeof(long_path));
     long_path[sizeof(long_path) - 1] = '\0';
