@@ -274,6 +274,7 @@ int run_finish(Run *run, EndReason reason, Error *error)
 {
     static const char *const names[] = {
         [END_DONE] = "done", [END_SIGNAL] = "signal", [END_BAD_STEPS] = "bad_steps"};
+    error->text[0] = '\0';
     if (reason == END_DONE && run->rank == 0 && export_model(run, error) != 0) {
         return EXIT_FAILED;
     }

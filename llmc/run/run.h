@@ -49,7 +49,8 @@ void run_save(Run *run);
 /* Sample if asked for, on rank 0. -1 with *error. */
 int run_sample(Run *run, Error *error);
 
-/* What is due at the end: exports, the last line, the hash of the weights. Returns the exit code. */
+/* What is due at the end: exports, the last line, the hash of the weights. Returns the exit code,
+ * with *error set or empty. */
 int run_finish(Run *run, EndReason reason, Error *error);
 
 #endif
