@@ -35,7 +35,7 @@ typedef struct ModelConfig {
     float dropout;
     uint64_t seed;    /* for dropout */
     int is_inference; /* no gradients, no moments: evaluate and decode only */
-    int is_distributed; /* other ranks do other slots: the last slot tells what is done, and keeps late rows apart */
+    int is_distributed; /* other ranks do other slots: the last slot keeps late rows apart */
 } ModelConfig;
 
 typedef enum StateKind {
@@ -64,7 +64,7 @@ typedef struct LateRows {
     int count;
 } LateRows;
 
-/* What ranks have to sum before update: gradients as int64 (EXACT with G > 1) or fp32, late rows, then the tail. */
+/* What ranks have to sum before update: gradients as int64 (EXACT with G > 1) or fp32, late rows, the tail. */
 typedef struct GradientArena {
     void *elements; /* arena_count of them */
     int64_t *tail;  /* GRADIENT_TAIL int64: sum of loss * 2^52, number of bad elements */

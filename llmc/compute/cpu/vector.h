@@ -58,7 +58,7 @@ static inline void tensor_store(Tensor tensor, int64_t offset, const float *valu
     }
 }
 
-/* e^x within 2 ulp; 0 below -87, so that a masked -INFINITY weighs nothing; infinite above 88; a NaN stays one.
+/* e^x within 2 ulp; 0 below -87, so that a masked -INFINITY weighs nothing; infinite above 88; NaN of NaN.
  * x = n ln 2 + r, then a polynomial in r and n added to the exponent. */
 static inline float exp_of(float x)
 {
