@@ -4,12 +4,13 @@
 #   PROGRAMS=build/mpi1 dev/test/test_cli.sh        prints TAP
 set -u
 export LC_ALL=C
-programs=$(cd "${PROGRAMS:-.}" && pwd)
-train_gpt2=$programs/train_gpt2
-tokenize=$programs/data_prep/tokenize
 root=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+# Copies: a build that goes on meanwhile does not change what is tested.
+cp "${PROGRAMS:-.}/train_gpt2" "${PROGRAMS:-.}/data_prep/tokenize" "$work" || exit 1
+train_gpt2=$work/train_gpt2
+tokenize=$work/tokenize
 cd "$work" || exit 1
 tests=0
 failures=0
