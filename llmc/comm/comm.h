@@ -1,5 +1,13 @@
-/* Ranks: who takes part in the run, and the collectives that training needs. One file of comm_*.c is linked,
- * chosen in the Makefile; every function is called by all ranks in the same order.
+/* Ranks: who takes part in the run, and the collectives that training needs.
+ *
+ * A launcher starts the ranks (launch.h tells which); MPI or TCP sockets (transport.h) carry their data; a
+ * monitor (monitor.h) sees to it that no rank waits for ever for one that is lost. Without a launcher the job
+ * has one rank, and every collective is over at once.
+ *
+ * Collectives are called by all ranks in the same order with the same counts. There are two channels: the
+ * functions of the first belong to the main thread; comm_bucket_sum is the second, and may run on another
+ * thread at the same time. None returns an error: when a peer is lost, the program ends with EXIT_FAULT and one
+ * line that names the peer and the collective.
  */
 #ifndef LLMC_COMM_COMM_H
 #define LLMC_COMM_COMM_H
@@ -8,17 +16,38 @@
 
 #include "llmc/base/error.h"
 
-/* Joins the job that the launcher started, or a job of one. */
+typedef enum CommType { COMM_INT64, COMM_FLOAT, COMM_BF16 } CommType;
+
+/* Joins the job that the launcher started, or a job of one. From here on an error_exit or a failed CHECK of one
+ * rank ends all ranks with its exit code. -1 with *error. */
 int comm_init(int *argc, char ***argv, Error *error);
+
+/* Waits for all ranks, takes leave of them and ends what comm_init began. */
 void comm_finish(void);
+
+/* How long a collective may last, and a rank be silent, before it counts as lost; 600 s unless set. May be called
+ * before comm_init, which waits as long for ranks to come, and again later. */
+void comm_set_timeout(double seconds);
 
 int comm_rank(void);
 int comm_rank_count(void);
+/* Place among the ranks of this machine. */
+int comm_local_rank(void);
 
-/* In place, over all ranks. */
+/* In place, over all ranks. Every rank gets the same bits. */
 void comm_sum_int64(int64_t *values, int64_t count);
 void comm_sum_float(float *values, int64_t count);
 void comm_max_int64(int64_t *values, int64_t count);
 void comm_barrier(void);
+
+/* Rank root's bytes to all ranks. */
+void comm_broadcast(void *data, int64_t bytes, int root);
+
+/* all (comm_rank_count) = each rank's `mine`, in the order of ranks. */
+void comm_gather_uint64(uint64_t mine, uint64_t *all);
+
+/* Sum over all ranks in place, on the second channel. bf16 elements travel as bf16; each addition is made in fp32
+ * and rounded. `what` names the collective in errors ("bucket 3"). */
+void comm_bucket_sum(void *values, int64_t count, CommType type, const char *what);
 
 #endif

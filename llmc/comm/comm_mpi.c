@@ -1,114 +1,199 @@
+/* Collectives over MPI. Each channel has a communicator of its own, so that two threads may be in collectives at the
+ * same time. Errors come back as codes: the monitor knows better than MPI which rank was lost. */
 #include <mpi.h>
 #include <stdio.h>
-#include <stdlib.h>
+#include <string.h>
 
-#include "llmc/comm/comm.h"
+#include "llmc/base/clock.h"
+#include "llmc/comm/ring.h"
+#include "llmc/comm/transport.h"
 
-enum { CHUNK_ELEMENTS_MAX = 1 << 28 }; /* MPI counts are int */
+enum { CHUNK_ELEMENTS_MAX = 1 << 28, ADDRESSES_MAX = 16 }; /* MPI counts are int */
 
-static int is_joined;
-static int rank_number;
-static int rank_count = 1;
+static MPI_Comm communicators[CHANNEL_COUNT];
+static Ring rings[CHANNEL_COUNT];
 
-/* Launchers that speak to MPI leave one of these behind; without them a job of one needs no MPI, which saves
- * its start. */
-static int has_launcher(void)
+/* Where rank 0 waits for the others' star connections, as it tells them through MPI. */
+typedef struct Meeting {
+    uint64_t token;
+    int32_t port, address_count;
+    char host[HOST_BYTES];
+    char addresses[ADDRESSES_MAX][HOST_BYTES];
+} Meeting;
+
+static int exchange(void *context, const void *send, size_t send_bytes, void *receive, size_t receive_bytes)
 {
-    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE"};
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        if (getenv(names[i])) {
-            return 1;
+    const Ring *ring = context;
+    int next = (ring->rank + 1) % ring->rank_count;
+    int previous = (ring->rank + ring->rank_count - 1) % ring->rank_count;
+    int status =
+        MPI_Sendrecv(send, (int)send_bytes, MPI_BYTE, send_bytes > 0 ? next : MPI_PROC_NULL, 0, receive,
+                     (int)receive_bytes, MPI_BYTE, receive_bytes > 0 ? previous : MPI_PROC_NULL, 0,
+                     communicators[ring - rings], MPI_STATUS_IGNORE);
+    return status == MPI_SUCCESS ? 0 : -1;
+}
+
+/* Rank 0 opens its door and says where, or why not. */
+static int announce(Meeting *meeting, int rank, Error *error)
+{
+    int listener = -1;
+    memset(meeting, 0, sizeof(*meeting));
+    if (rank == 0) {
+        int port = 0;
+        listener = net_listen(&port, 1024, error);
+        meeting->port = listener < 0 ? 0 : port;
+        meeting->token = (uint64_t)(clock_ms() * 1e6) | 1;
+        meeting->address_count = net_own_addresses(meeting->addresses, ADDRESSES_MAX);
+        net_host_name(meeting->host);
+    }
+    if (MPI_Bcast(meeting, (int)sizeof(*meeting), MPI_BYTE, 0, MPI_COMM_WORLD) != MPI_SUCCESS ||
+        meeting->port == 0) {
+        if (rank != 0) {
+            error_set(error, "ranks: rank 0 cannot listen for the others");
         }
+        return -1;
+    }
+    return listener;
+}
+
+static int meet(Star *star, const Membership *me, double timeout_ms, Error *error)
+{
+    Meeting meeting;
+    int listener = announce(&meeting, me->rank, error);
+    if (meeting.port == 0) {
+        return -1;
+    }
+    StarPlan plan = {.rank = me->rank,
+                     .rank_count = me->rank_count,
+                     .token = meeting.token,
+                     .local_rank = me->local_rank,
+                     .deadline_ms = clock_ms() + timeout_ms};
+    StarAnswer answer;
+    if (me->rank == 0) {
+        int status = star_gather(star, &answer, &plan, listener, error);
+        net_close(listener);
+        return status;
+    }
+    char addresses[ADDRESSES_MAX + 1][ADDRESS_BYTES];
+    int count = 0;
+    if (strcmp(meeting.host, me->host) == 0 || meeting.address_count == 0) {
+        snprintf(addresses[count++], ADDRESS_BYTES, "localhost");
+    }
+    for (int i = 0; i < meeting.address_count && i < ADDRESSES_MAX; i++) {
+        snprintf(addresses[count++], ADDRESS_BYTES, "%.*s", HOST_BYTES - 1, meeting.addresses[i]);
+    }
+    return star_join(star, &answer, &plan, addresses, count, meeting.port, error);
+}
+
+static int local_rank(void)
+{
+    MPI_Comm machine;
+    int rank = 0;
+    if (MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine) ==
+        MPI_SUCCESS) {
+        MPI_Comm_rank(machine, &rank);
+        MPI_Comm_free(&machine);
+    }
+    return rank;
+}
+
+static int make_channels(const Membership *me, Error *error)
+{
+    for (int channel = 0; channel < CHANNEL_COUNT; channel++) {
+        if (MPI_Comm_dup(MPI_COMM_WORLD, &communicators[channel]) != MPI_SUCCESS) {
+            return error_set(error, "MPI: cannot duplicate the communicator of %d ranks", me->rank_count);
+        }
+        MPI_Comm_set_errhandler(communicators[channel], MPI_ERRORS_RETURN);
+        ring_init(&rings[channel], me->rank, me->rank_count);
+        rings[channel].exchange = exchange;
+        rings[channel].context = &rings[channel];
     }
     return 0;
 }
 
-static void abort_ranks(int exit_code)
+static int join(Membership *me, Star *star, const Launch *launch, double timeout_ms, Error *error)
 {
-    int is_over;
-    MPI_Finalized(&is_over);
-    if (is_joined && !is_over && rank_count > 1) {
-        fflush(stderr);
-        MPI_Abort(MPI_COMM_WORLD, exit_code);
-    }
-}
-
-int comm_init(int *argc, char ***argv, Error *error)
-{
-    if (!has_launcher()) {
-        return 0;
-    }
     int provided;
-    if (MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS) {
+    if (MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS) {
         return error_set(error,
                          "MPI: cannot join the job; without a launcher unset OMPI_* and PMI* variables");
     }
-    is_joined = 1;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank_number);
-    MPI_Comm_size(MPI_COMM_WORLD, &rank_count);
-    if (rank_count > 1) {
-        char host[MPI_MAX_PROCESSOR_NAME];
-        int host_bytes;
-        MPI_Get_processor_name(host, &host_bytes);
-        error_set_rank(rank_number, host);
-        error_set_abort_hook(abort_ranks);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(MPI_COMM_WORLD, &me->rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &me->rank_count);
+    net_host_name(me->host);
+    if (launch_check_mpi(launch, me->rank_count, error) != 0) {
+        return -1;
+    }
+    if (me->rank_count == 1) {
+        return 0;
     }
     if (provided < MPI_THREAD_MULTIPLE) {
         return error_set(
             error, "MPI: expected MPI_THREAD_MULTIPLE, found level %d; use an MPI built with thread support",
             provided);
     }
-    return 0;
+    net_raise_descriptor_limit();
+    me->local_rank = local_rank();
+    star_init(star, me->rank, me->rank_count);
+    return make_channels(me, error) == 0 ? meet(star, me, timeout_ms, error) : -1;
 }
 
-void comm_finish(void)
+static void leave(void)
 {
-    if (is_joined) {
-        MPI_Finalize();
-        is_joined = 0;
+    for (int channel = 0; channel < CHANNEL_COUNT; channel++) {
+        if (rings[channel].arrived) {
+            MPI_Comm_free(&communicators[channel]);
+            ring_release(&rings[channel]);
+        }
     }
+    MPI_Finalize();
 }
 
-int comm_rank(void)
+/* bf16 is no type of MPI's: it goes around the ring, whose order of additions is known. */
+static int all_reduce(const AllReduce *what, CommChannel channel)
 {
-    return rank_number;
-}
-
-int comm_rank_count(void)
-{
-    return rank_count;
-}
-
-static void reduce(void *values, int64_t count, size_t element_bytes, MPI_Datatype type, MPI_Op operation)
-{
-    char *next = values;
-    while (rank_count > 1 && count > 0) {
+    if (what->type == COMM_BF16) {
+        return ring_all_reduce(&rings[channel], what);
+    }
+    char *next = what->values;
+    int64_t count = what->count;
+    int status = MPI_SUCCESS;
+    while (count > 0 && status == MPI_SUCCESS) {
         int some = count < CHUNK_ELEMENTS_MAX ? (int)count : CHUNK_ELEMENTS_MAX;
-        int status = MPI_Allreduce(MPI_IN_PLACE, next, some, type, operation, MPI_COMM_WORLD);
-        CHECK(status == MPI_SUCCESS, "MPI_Allreduce of %d elements failed with code %d", some, status);
-        next += (size_t)some * element_bytes;
+        status = MPI_Allreduce(MPI_IN_PLACE, next, some, what->type == COMM_INT64 ? MPI_INT64_T : MPI_FLOAT,
+                               what->operation == COMM_MAX ? MPI_MAX : MPI_SUM, communicators[channel]);
+        next += (size_t)some * comm_type_bytes(what->type);
         count -= some;
     }
+    return status == MPI_SUCCESS ? 0 : -1;
 }
 
-void comm_sum_int64(int64_t *values, int64_t count)
+static int broadcast(void *data, int64_t bytes, int root)
 {
-    reduce(values, count, sizeof(*values), MPI_INT64_T, MPI_SUM);
+    char *next = data;
+    int status = MPI_SUCCESS;
+    while (bytes > 0 && status == MPI_SUCCESS) {
+        int some = bytes < CHUNK_ELEMENTS_MAX ? (int)bytes : CHUNK_ELEMENTS_MAX;
+        status = MPI_Bcast(next, some, MPI_BYTE, root, communicators[CHANNEL_MAIN]);
+        next += some;
+        bytes -= some;
+    }
+    return status == MPI_SUCCESS ? 0 : -1;
 }
 
-void comm_sum_float(float *values, int64_t count)
+static void abort_job(int exit_code)
 {
-    reduce(values, count, sizeof(*values), MPI_FLOAT, MPI_SUM);
-}
-
-void comm_max_int64(int64_t *values, int64_t count)
-{
-    reduce(values, count, sizeof(*values), MPI_INT64_T, MPI_MAX);
-}
-
-void comm_barrier(void)
-{
-    if (rank_count > 1) {
-        MPI_Barrier(MPI_COMM_WORLD);
+    int is_over = 0;
+    MPI_Finalized(&is_over);
+    if (!is_over) {
+        MPI_Abort(MPI_COMM_WORLD, exit_code);
     }
 }
+
+const Transport transport_mpi = {.is_built = 1,
+                                 .join = join,
+                                 .leave = leave,
+                                 .all_reduce = all_reduce,
+                                 .broadcast = broadcast,
+                                 .abort = abort_job};

@@ -1,0 +1,131 @@
+#include "llmc/comm/comm.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "llmc/comm/launch.h"
+#include "llmc/comm/transport.h"
+
+#define TIMEOUT_S_DEFAULT 600.0
+
+/* The job that this process is in: there is one, as there is one environment that it came with. */
+static struct {
+    const Transport *transport; /* NULL: one rank, and nothing to end */
+    Membership me;
+    Star star;
+    double timeout_s; /* 0: the default */
+} comm = {.me = {.rank_count = 1}};
+
+static double timeout_ms(void)
+{
+    return (comm.timeout_s > 0 ? comm.timeout_s : TIMEOUT_S_DEFAULT) * 1e3;
+}
+
+static void abort_ranks(int exit_code)
+{
+    fflush(stderr);
+    comm.transport->abort(exit_code);
+}
+
+int comm_init(int *argc, char ***argv, Error *error)
+{
+    (void)argc;
+    (void)argv;
+    Launch launch;
+    if (launch_detect(&launch, transport_mpi.is_built, error) != 0) {
+        return -1;
+    }
+    if (launch.kind == LAUNCH_SINGLE) {
+        return 0;
+    }
+    const Transport *transport = launch.kind == LAUNCH_MPI ? &transport_mpi : &transport_tcp;
+    if (transport->join(&comm.me, &comm.star, &launch, timeout_ms(), error) != 0) {
+        return -1;
+    }
+    comm.transport = transport;
+    if (comm.me.rank_count > 1) {
+        error_set_rank(comm.me.rank, comm.me.host);
+        error_set_abort_hook(abort_ranks);
+    }
+    return 0;
+}
+
+void comm_finish(void)
+{
+    if (comm.transport) {
+        comm_barrier();
+        comm.transport->leave();
+        star_release(&comm.star);
+        comm.transport = NULL;
+    }
+}
+
+void comm_set_timeout(double seconds)
+{
+    comm.timeout_s = seconds;
+}
+
+int comm_rank(void)
+{
+    return comm.me.rank;
+}
+
+int comm_rank_count(void)
+{
+    return comm.me.rank_count;
+}
+
+int comm_local_rank(void)
+{
+    return comm.me.local_rank;
+}
+
+static void all_reduce(CommChannel channel, AllReduce what, const char *name)
+{
+    if (comm.me.rank_count > 1 && what.count > 0) {
+        int status = comm.transport->all_reduce(&what, channel);
+        CHECK(status == 0, "%s: the connection to a rank broke", name);
+    }
+}
+
+void comm_sum_int64(int64_t *values, int64_t count)
+{
+    all_reduce(CHANNEL_MAIN, (AllReduce){values, count, COMM_INT64, COMM_SUM}, "sum of int64");
+}
+
+void comm_sum_float(float *values, int64_t count)
+{
+    all_reduce(CHANNEL_MAIN, (AllReduce){values, count, COMM_FLOAT, COMM_SUM}, "sum of float");
+}
+
+void comm_max_int64(int64_t *values, int64_t count)
+{
+    all_reduce(CHANNEL_MAIN, (AllReduce){values, count, COMM_INT64, COMM_MAX}, "maximum of int64");
+}
+
+void comm_barrier(void)
+{
+    int64_t nothing = 0;
+    all_reduce(CHANNEL_MAIN, (AllReduce){&nothing, 1, COMM_INT64, COMM_MAX}, "barrier");
+}
+
+void comm_bucket_sum(void *values, int64_t count, CommType type, const char *what)
+{
+    all_reduce(CHANNEL_BUCKET, (AllReduce){values, count, type, COMM_SUM}, what);
+}
+
+void comm_broadcast(void *data, int64_t bytes, int root)
+{
+    if (comm.me.rank_count > 1 && bytes > 0) {
+        int status = comm.transport->broadcast(data, bytes, root);
+        CHECK(status == 0, "broadcast: the connection to a rank broke");
+    }
+}
+
+/* A sum to which every rank adds its own element alone. */
+void comm_gather_uint64(uint64_t mine, uint64_t *all)
+{
+    memset(all, 0, (size_t)comm.me.rank_count * sizeof(*all));
+    all[comm.me.rank] = mine;
+    all_reduce(CHANNEL_MAIN, (AllReduce){all, comm.me.rank_count, COMM_INT64, COMM_SUM}, "gathering");
+}

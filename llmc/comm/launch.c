@@ -1,0 +1,133 @@
+#include "llmc/comm/launch.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *variable(const char *name)
+{
+    const char *value = getenv(name);
+    return value && value[0] ? value : NULL;
+}
+
+static int has_mpi_variables(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (variable(names[i])) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* A whole number of low .. high. */
+static int read_number(int *number, const char *name, long low, long high, Error *error)
+{
+    const char *value = variable(name);
+    if (!value) {
+        return error_set(
+            error,
+            "environment: expected %s beside the launcher's other variables, found none; set RANK, "
+            "WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or none of them",
+            name);
+    }
+    char *end;
+    errno = 0;
+    long parsed = strtol(value, &end, 10);
+    if (errno || *end || parsed < low || parsed > high) {
+        return error_set(error, "environment: expected %s of %ld to %ld, found \"%s\"; correct or unset it",
+                         name, low, high, value);
+    }
+    *number = (int)parsed;
+    return 0;
+}
+
+static int is_true(const char *name)
+{
+    const char *value = variable(name);
+    return value && (strcmp(value, "True") == 0 || strcmp(value, "true") == 0 || strcmp(value, "1") == 0);
+}
+
+static int read_tcp(Launch *launch, Error *error)
+{
+    launch->local_rank = -1;
+    if (read_number(&launch->rank_count, "WORLD_SIZE", 1, RANKS_MAX, error) != 0 ||
+        read_number(&launch->rank, "RANK", 0, launch->rank_count - 1, error) != 0) {
+        return -1;
+    }
+    if (variable("LOCAL_RANK") &&
+        read_number(&launch->local_rank, "LOCAL_RANK", 0, launch->rank, error) != 0) {
+        return -1;
+    }
+    if (launch->rank_count == 1) {
+        launch->kind = LAUNCH_SINGLE;
+        return 0;
+    }
+    int agent_ports = is_true("TORCHELASTIC_USE_AGENT_STORE");
+    if (read_number(&launch->port, "MASTER_PORT", 1, 65535 - agent_ports, error) != 0) {
+        return -1;
+    }
+    launch->port += agent_ports;
+    const char *address = variable("MASTER_ADDR");
+    if (!address || strlen(address) >= sizeof(launch->address)) {
+        return error_set(
+            error, "environment: expected MASTER_ADDR, the name or address of rank 0's machine, found %s",
+            address ? "one that is too long" : "none");
+    }
+    snprintf(launch->address, sizeof(launch->address), "%s", address);
+    return 0;
+}
+
+/* Inside a step every task has SLURM_STEP_ID; a batch script, which is no task of a step, has none. */
+static int slurm_task_count(void)
+{
+    if (!variable("SLURM_STEP_ID") && !variable("SLURM_STEPID")) {
+        return 0;
+    }
+    const char *count = variable("SLURM_STEP_NUM_TASKS");
+    count = count ? count : variable("SLURM_NTASKS");
+    return count ? atoi(count) : 0;
+}
+
+static int refuse_strangers(const Launch *launch, Error *error)
+{
+    return error_set(
+        error,
+        "Slurm: expected %d tasks that know each other, found one that is alone; start them with `srun "
+        "--mpi=pmix` (or --mpi=pmi2) or with mpirun, or one task with `srun -n 1`",
+        launch->slurm_task_count);
+}
+
+int launch_detect(Launch *launch, int has_mpi, Error *error)
+{
+    memset(launch, 0, sizeof(*launch));
+    launch->rank_count = 1;
+    launch->is_mpirun = variable("OMPI_COMM_WORLD_SIZE") != NULL;
+    launch->slurm_task_count = slurm_task_count();
+    int has_mpi_job = has_mpi_variables();
+    int has_tcp_job = variable("RANK") || variable("WORLD_SIZE");
+    if (has_tcp_job && (!has_mpi_job || !has_mpi || variable("TORCHELASTIC_RUN_ID"))) {
+        launch->kind = LAUNCH_TCP;
+        return read_tcp(launch, error);
+    }
+    if (has_mpi_job && !has_mpi) {
+        return error_set(
+            error, "this program was built with MPI=0 and cannot join an MPI job; build it with MPI=1, or "
+                   "use a launcher that sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (torchrun)");
+    }
+    if (has_mpi_job) {
+        launch->kind = LAUNCH_MPI;
+        return 0;
+    }
+    return launch->slurm_task_count > 1 ? refuse_strangers(launch, error) : 0;
+}
+
+int launch_check_mpi(const Launch *launch, int rank_count, Error *error)
+{
+    if (rank_count == 1 && launch->slurm_task_count > 1 && !launch->is_mpirun) {
+        return refuse_strangers(launch, error);
+    }
+    return 0;
+}

@@ -1,0 +1,314 @@
+#define _GNU_SOURCE
+#include "llmc/comm/net.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "llmc/base/clock.h"
+
+/* The system tunes the sizes of socket buffers by itself, up to more than a program may ask for: so they are left
+ * alone. */
+static void set_options(int descriptor)
+{
+    int yes = 1;
+    setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
+    setsockopt(descriptor, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof(yes));
+}
+
+/* 1 when ready, 0 at the deadline. */
+static int wait_for(int descriptor, short events, double deadline_ms)
+{
+    for (;;) {
+        double left_ms = deadline_ms - clock_ms();
+        if (left_ms <= 0) {
+            return 0;
+        }
+        struct pollfd one = {.fd = descriptor, .events = events};
+        int ready = poll(&one, 1, left_ms < 1e6 ? (int)left_ms + 1 : 1000000);
+        if (ready > 0) {
+            return 1;
+        }
+        if (ready < 0 && errno != EINTR) {
+            return 0;
+        }
+    }
+}
+
+static int try_listen(int family, int port, int backlog)
+{
+    int descriptor = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (descriptor < 0) {
+        return -1;
+    }
+    int yes = 1, no = 0;
+    setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+    struct sockaddr_in6 any6 = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
+    struct sockaddr_in any4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    int status;
+    if (family == AF_INET6) {
+        setsockopt(descriptor, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof(no));
+        status = bind(descriptor, (struct sockaddr *)&any6, sizeof(any6));
+    } else {
+        status = bind(descriptor, (struct sockaddr *)&any4, sizeof(any4));
+    }
+    if (status != 0 || listen(descriptor, backlog) != 0) {
+        int reason = errno;
+        close(descriptor);
+        errno = reason;
+        return -1;
+    }
+    return descriptor;
+}
+
+int net_listen(int *port, int backlog, Error *error)
+{
+    int descriptor = try_listen(AF_INET6, *port, backlog);
+    if (descriptor < 0 && errno != EADDRINUSE) {
+        descriptor = try_listen(AF_INET, *port, backlog);
+    }
+    if (descriptor < 0) {
+        return error_set(error, "cannot listen on port %d: %s", *port, strerror(errno));
+    }
+    struct sockaddr_storage bound;
+    socklen_t bytes = sizeof(bound);
+    if (getsockname(descriptor, (struct sockaddr *)&bound, &bytes) == 0) {
+        *port = ntohs(bound.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&bound)->sin6_port
+                                                  : ((struct sockaddr_in *)&bound)->sin_port);
+    }
+    return descriptor;
+}
+
+int net_accept(int listener, double deadline_ms)
+{
+    while (wait_for(listener, POLLIN, deadline_ms)) {
+        int descriptor = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (descriptor >= 0) {
+            set_options(descriptor);
+            return descriptor;
+        }
+        if (errno == EMFILE || errno == ENFILE) {
+            net_sleep_ms(50);
+        }
+    }
+    return -1;
+}
+
+/* A port that nobody listens on may be given to the very socket that asks for it, which then talks to itself. */
+static int is_own_end(int descriptor)
+{
+    struct sockaddr_storage here = {0}, there = {0};
+    socklen_t here_bytes = sizeof(here), there_bytes = sizeof(there);
+    return getsockname(descriptor, (struct sockaddr *)&here, &here_bytes) == 0 &&
+           getpeername(descriptor, (struct sockaddr *)&there, &there_bytes) == 0 &&
+           here_bytes == there_bytes && memcmp(&here, &there, here_bytes) == 0;
+}
+
+/* 0, or the system's reason. */
+static int connect_one(int descriptor, const struct addrinfo *target, double deadline_ms)
+{
+    int status = connect(descriptor, target->ai_addr, target->ai_addrlen);
+    if (status != 0 && errno != EINPROGRESS) {
+        return errno;
+    }
+    if (status != 0 && !wait_for(descriptor, POLLOUT, deadline_ms)) {
+        return ETIMEDOUT;
+    }
+    int reason = 0;
+    socklen_t bytes = sizeof(reason);
+    getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &reason, &bytes);
+    return reason == 0 && is_own_end(descriptor) ? ECONNREFUSED : reason;
+}
+
+int net_connect(const char *address, int port, double deadline_ms, Error *error)
+{
+    char service[16];
+    snprintf(service, sizeof(service), "%d", port);
+    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM}, *targets = NULL;
+    int status = getaddrinfo(address, service, &hints, &targets);
+    if (status != 0) {
+        return error_set(error, "%s: cannot find its address: %s", address, gai_strerror(status));
+    }
+    int descriptor = -1, reason = 0;
+    for (const struct addrinfo *target = targets; target && descriptor < 0; target = target->ai_next) {
+        descriptor = socket(target->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        reason = descriptor < 0 ? errno : connect_one(descriptor, target, deadline_ms);
+        if (reason != 0 && descriptor >= 0) {
+            close(descriptor);
+            descriptor = -1;
+        }
+    }
+    freeaddrinfo(targets);
+    if (descriptor < 0) {
+        return error_set(error, "%s port %d: cannot connect: %s", address, port, strerror(reason));
+    }
+    set_options(descriptor);
+    return descriptor;
+}
+
+/* What one send or recv returned: > 0 bytes moved, 0 try again later, -1 broken. */
+static ssize_t outcome(ssize_t moved)
+{
+    if (moved > 0) {
+        return moved;
+    }
+    return moved < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) ? 0 : -1;
+}
+
+int net_send(int descriptor, const void *data, size_t bytes, double deadline_ms)
+{
+    const char *next = data;
+    while (bytes > 0) {
+        ssize_t moved = outcome(send(descriptor, next, bytes, MSG_NOSIGNAL | MSG_DONTWAIT));
+        if (moved < 0 || (moved == 0 && !wait_for(descriptor, POLLOUT, deadline_ms))) {
+            return -1;
+        }
+        next += moved;
+        bytes -= (size_t)moved;
+    }
+    return 0;
+}
+
+int net_receive(int descriptor, void *data, size_t bytes, double deadline_ms)
+{
+    char *next = data;
+    while (bytes > 0) {
+        ssize_t moved = outcome(recv(descriptor, next, bytes, MSG_DONTWAIT));
+        if (moved < 0 || (moved == 0 && !wait_for(descriptor, POLLIN, deadline_ms))) {
+            return -1;
+        }
+        next += moved;
+        bytes -= (size_t)moved;
+    }
+    return 0;
+}
+
+int net_exchange(int out, const void *send_data, size_t send_bytes, int in, void *receive_data,
+                 size_t receive_bytes)
+{
+    const char *send_next = send_data;
+    char *receive_next = receive_data;
+    while (send_bytes > 0 || receive_bytes > 0) {
+        ssize_t sent = 0, received = 0;
+        if (send_bytes > 0) {
+            sent = outcome(send(out, send_next, send_bytes, MSG_NOSIGNAL | MSG_DONTWAIT));
+        }
+        if (receive_bytes > 0) {
+            received = outcome(recv(in, receive_next, receive_bytes, MSG_DONTWAIT));
+        }
+        if (sent < 0 || received < 0) {
+            return -1;
+        }
+        send_next += sent;
+        send_bytes -= (size_t)sent;
+        receive_next += received;
+        receive_bytes -= (size_t)received;
+        if (sent == 0 && received == 0) {
+            struct pollfd both[2] = {{.fd = send_bytes > 0 ? out : -1, .events = POLLOUT},
+                                     {.fd = receive_bytes > 0 ? in : -1, .events = POLLIN}};
+            if (poll(both, 2, -1) < 0 && errno != EINTR) {
+                return -1;
+            }
+        }
+    }
+    return 0;
+}
+
+static int is_loopback(const struct sockaddr *address)
+{
+    if (address->sa_family == AF_INET) {
+        return ntohl(((const struct sockaddr_in *)address)->sin_addr.s_addr) >> 24 == 127;
+    }
+    const struct in6_addr *six = &((const struct sockaddr_in6 *)address)->sin6_addr;
+    return IN6_IS_ADDR_LOOPBACK(six) || (IN6_IS_ADDR_V4MAPPED(six) && six->s6_addr[12] == 127);
+}
+
+/* An IPv4 address that came in on an IPv6 socket is written as what it is. */
+static int address_text(char text[HOST_BYTES], const struct sockaddr *address)
+{
+    socklen_t bytes =
+        address->sa_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+    if (getnameinfo(address, bytes, text, HOST_BYTES, NULL, 0, NI_NUMERICHOST) != 0) {
+        return -1;
+    }
+    static const char mapped[] = "::ffff:";
+    if (strncmp(text, mapped, sizeof(mapped) - 1) == 0 && strchr(text, '.')) {
+        memmove(text, text + sizeof(mapped) - 1, strlen(text) - sizeof(mapped) + 2);
+    }
+    return 0;
+}
+
+void net_peer_address(char address[HOST_BYTES], int descriptor)
+{
+    struct sockaddr_storage peer;
+    socklen_t bytes = sizeof(peer);
+    address[0] = 0;
+    if (getpeername(descriptor, (struct sockaddr *)&peer, &bytes) == 0 &&
+        !is_loopback((struct sockaddr *)&peer) && address_text(address, (struct sockaddr *)&peer) != 0) {
+        address[0] = 0;
+    }
+}
+
+int net_own_addresses(char addresses[][HOST_BYTES], int count_max)
+{
+    struct ifaddrs *all = NULL;
+    int count = 0;
+    if (getifaddrs(&all) != 0) {
+        return 0;
+    }
+    for (const struct ifaddrs *one = all; one && count < count_max; one = one->ifa_next) {
+        const struct sockaddr *address = one->ifa_addr;
+        if (!address || !(one->ifa_flags & IFF_UP) ||
+            (address->sa_family != AF_INET && address->sa_family != AF_INET6) || is_loopback(address)) {
+            continue;
+        }
+        int is_link_local = address->sa_family == AF_INET6 &&
+                            IN6_IS_ADDR_LINKLOCAL(&((const struct sockaddr_in6 *)address)->sin6_addr);
+        if (!is_link_local && address_text(addresses[count], address) == 0) {
+            count++;
+        }
+    }
+    freeifaddrs(all);
+    return count;
+}
+
+void net_host_name(char host[HOST_BYTES])
+{
+    if (gethostname(host, HOST_BYTES) != 0) {
+        snprintf(host, HOST_BYTES, "unknown");
+    }
+    host[HOST_BYTES - 1] = 0;
+}
+
+void net_raise_descriptor_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
+void net_close(int descriptor)
+{
+    if (descriptor >= 0) {
+        close(descriptor);
+    }
+}
+
+void net_sleep_ms(double ms)
+{
+    struct timespec time = {.tv_sec = (time_t)(ms / 1e3), .tv_nsec = (long)(ms * 1e6) % 1000000000};
+    nanosleep(&time, NULL);
+}
