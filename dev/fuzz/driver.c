@@ -2,10 +2,9 @@
  *
  *     build/.../fuzz/fuzz_x [seconds=10] [runs=N] [seed=1] [first=0] [FILE...]
  *
- * Files, and the fuzzer's own seeds, are run as they are and then mutated. Run r depends on (seed, r) and the files
- * alone, so what a finding prints repeats it. Prints the number of runs; exits 1, or as the sanitizer does, on a
- * finding: a crash, a failed check, 30 s without an end.
- */
+ * Files, and the fuzzer's own seeds, are run as they are and then mutated. Run r depends on (seed, r) and
+ * the files alone, so what a finding prints repeats it. Prints the number of runs; exits 1, or as the
+ * sanitizer does, on a finding: a crash, a failed check, 30 s without an end. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>

@@ -1,6 +1,5 @@
-/* What a fuzzer gives to driver.c, and what it gets. A fuzzer defines LLVMFuzzerTestOneInput, so that libFuzzer can
- * drive it as well; the other functions are optional.
- */
+/* What a fuzzer gives to driver.c, and what it gets. A fuzzer defines LLVMFuzzerTestOneInput, so that
+ * libFuzzer can drive it as well; the other functions are optional. */
 #ifndef DEV_FUZZ_FUZZ_H
 #define DEV_FUZZ_FUZZ_H
 

@@ -1,5 +1,5 @@
-/* Safetensors and model files of any bytes: an error that names the file, or tensors that fill the data without
- * overlap, and weights that are all finite. */
+/* Safetensors and model files of any bytes: an error that names the file, or tensors that fill the data
+ * without overlap, and weights that are all finite. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

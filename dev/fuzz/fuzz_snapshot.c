@@ -1,8 +1,8 @@
-/* Snapshots of any bytes, as they lie on disk or before compression: an error that names the file, or state that
- * fills a model of the shape that the file names.
+/* Snapshots of any bytes, as they lie on disk or before compression: an error that names the file, or
+ * state that fills a model of the shape that the file names.
  *
- * The first byte of an input says which: 0, a file; 1, what a file would hold once it is decompressed; 2, a file
- * whose seal is made to fit its bytes, so that damage gets past it. */
+ * The first byte of an input says which: 0, a file; 1, what a file would hold once it is decompressed; 2,
+ * a file whose seal is made to fit its bytes, so that damage gets past it. */
 #define _GNU_SOURCE
 #include <math.h>
 #include <stdio.h>

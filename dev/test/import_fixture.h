@@ -1,5 +1,5 @@
-/* Writes models as other programs save them, whole or with one thing wrong, for the tests of import. Include cmocka.h
- * before. */
+/* Writes models as other programs save them, whole or with one thing wrong, for the tests of import.
+ * Include cmocka.h before. */
 #ifndef DEV_TEST_IMPORT_FIXTURE_H
 #define DEV_TEST_IMPORT_FIXTURE_H
 

@@ -1,5 +1,5 @@
-/* What is exported has the names, shapes and places that other programs expect, checked value by value here; and
- * llm.c's file comes back as it went. */
+/* What is exported has the names, shapes and places that other programs expect, checked value by value
+ * here; and llm.c's file comes back as it went. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>

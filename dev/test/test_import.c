@@ -1,5 +1,5 @@
-/* Hugging Face models: every form that people have them in is read to the same weights, and what is not this GPT-2 is
- * refused by name. */
+/* Hugging Face models: every form that people have them in is read to the same weights, and what is not
+ * this GPT-2 is refused by name. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>

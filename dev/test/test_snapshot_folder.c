@@ -8,6 +8,9 @@
 #include <cmocka.h>
 
 #include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <time.h>
 
 #include "dev/test/snapshot_fixture.h"
 
@@ -135,12 +138,61 @@ static void test_prune(void **state)
     arenas_release(&arenas);
 }
 
+/* A writer that is killed at any moment leaves whole snapshots and, at most, a file that the next start removes. */
+static void test_killed_writer(void **state)
+{
+    (void)state;
+    Error error;
+    Arenas arenas;
+    const ModelShape shape = {.block_size = 9, .vocab_size = 999, .n_layer = 2, .n_head = 2, .n_embd = 64};
+    arenas_init(&arenas, &shape);
+    fill_random(&arenas, 3);
+    const char *folder = new_folder();
+    write_step(folder, 1, &arenas, 0);
+    int leftovers = 0;
+    for (int i = 0; i < 20; i++) {
+        pid_t child = fork();
+        if (child == 0) {
+            for (int64_t step = 2;; step++) {
+                write_step(folder, step, &arenas, 0);
+            }
+        }
+        struct timespec pause = {0, 1000000 + 1700000 * i};
+        nanosleep(&pause, NULL);
+        kill(child, SIGKILL);
+        waitpid(child, NULL, 0);
+        char path[PATH_BYTES_MAX];
+        int64_t *steps;
+        int count = snapshot_list(&steps, folder, &error);
+        assert_in_range(count, 1, 1 << 20);
+        for (int64_t step = 1; step <= steps[0] + 1; step++) {
+            snprintf(path, sizeof(path), "%s.tmp.%d", step_path(folder, step), (int)child);
+            leftovers += path_exists(path);
+        }
+        assert_int_equal(snapshot_remove_leftovers(folder, &error), 0);
+        for (int64_t step = 1; step <= steps[0] + 1; step++) {
+            snprintf(path, sizeof(path), "%s.tmp.%d", step_path(folder, step), (int)child);
+            assert_false(path_exists(path));
+        }
+        Snapshot *snapshot = snapshot_open_newest(folder, &error);
+        if (!snapshot) {
+            fail_msg("%s", error.text);
+        }
+        assert_int_equal(snapshot_info(snapshot)->step, steps[0]);
+        snapshot_close(snapshot);
+        memory_free(steps);
+    }
+    assert_in_range(leftovers, 1, 20); /* else no writer was met at its work */
+    arenas_release(&arenas);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_list_and_names),
         cmocka_unit_test(test_newest_whole_file_is_used),
         cmocka_unit_test(test_prune),
+        cmocka_unit_test(test_killed_writer),
     };
     return cmocka_run_group_tests(tests, scratch_create, scratch_remove);
 }
