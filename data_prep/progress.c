@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "llmc/base/clock.h"
+#include "llmc/base/format.h"
 
 enum { TERMINAL_INTERVAL_MS = 250, LOG_INTERVAL_MS = 10000 };
 
@@ -15,20 +16,6 @@ void progress_init(Progress *progress, int64_t input_bytes)
     *progress = (Progress){.input_bytes = input_bytes, .is_terminal = isatty(STDERR_FILENO)};
     progress->begin_ms = clock_ms();
     progress->next_ms = progress->begin_ms + (progress->is_terminal ? TERMINAL_INTERVAL_MS : LOG_INTERVAL_MS);
-}
-
-void format_count(char out[32], int64_t count)
-{
-    char digits[24];
-    int digits_count = snprintf(digits, sizeof(digits), "%" PRId64, count);
-    int used = 0;
-    for (int i = 0; i < digits_count; i++) {
-        if (i > 0 && digits[i - 1] != '-' && (digits_count - i) % 3 == 0) {
-            out[used++] = ',';
-        }
-        out[used++] = digits[i];
-    }
-    out[used] = '\0';
 }
 
 void progress_show(Progress *progress, int64_t bytes, int64_t tokens)
@@ -40,7 +27,7 @@ void progress_show(Progress *progress, int64_t bytes, int64_t tokens)
     progress->next_ms = now_ms + (progress->is_terminal ? TERMINAL_INTERVAL_MS : LOG_INTERVAL_MS);
     double seconds = (now_ms - progress->begin_ms) / 1000;
     double megabytes_per_s = (double)bytes / 1e6 / seconds;
-    char count[32];
+    char count[FORMAT_COUNT_BYTES];
     format_count(count, tokens);
     fprintf(stderr, "%stokenize: ", progress->is_terminal ? "\r" : "");
     if (progress->input_bytes > 0 && bytes > 0) {

@@ -18,7 +18,4 @@ void progress_show(Progress *progress, int64_t bytes, int64_t tokens);
 /* Clear the line on the terminal. */
 void progress_end(Progress *progress);
 
-/* 1234567 as "1,234,567". */
-void format_count(char out[32], int64_t count);
-
 #endif

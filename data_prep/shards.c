@@ -12,11 +12,9 @@
 #include <unistd.h>
 
 #include "llmc/base/memory.h"
+#include "llmc/data/shard.h"
 
 enum {
-    HEADER_INTS = 256,
-    SHARD_MAGIC = 20240520,
-    SHARD_VERSION = 1,
     SHARDS_MAX = 999999, /* names have six digits, so that their order is the order of the shards */
     DEFAULT_VAL_PART = 10,
     DEFAULT_VAL_TOKENS_MAX = 1 << 22,
@@ -28,7 +26,7 @@ static_assert(sizeof(int) == 4, "the header is of 32-bit integers");
 
 static int64_t header_bytes(const ShardWriter *writer)
 {
-    return writer->options->header == HEADER_LLMC ? HEADER_INTS * (int64_t)sizeof(int32_t) : 0;
+    return writer->options->header == HEADER_LLMC ? SHARD_HEADER_BYTES : 0;
 }
 
 /* Tokens of a full shard. */
@@ -132,7 +130,7 @@ static int begin_file(AtomicFile *file, const ShardWriter *writer, const char *s
         atomic_file_init(file, path, error) != 0) {
         return -1;
     }
-    static const char blank[HEADER_INTS * sizeof(int32_t)];
+    static const char blank[SHARD_HEADER_BYTES];
     if (atomic_file_write(file, blank, (size_t)header_bytes(writer), error) != 0) {
         atomic_file_discard(file);
         return -1;
@@ -191,7 +189,7 @@ int shard_writer_init(ShardWriter *writer, const TokenizeOptions *options, Error
 /* Ask the system to begin writing what it holds, so that the fsync at the end has little left to do. */
 static void begin_flush(ShardWriter *writer)
 {
-    int64_t written = header_bytes(writer) + writer->shard_used * 2;
+    int64_t written = header_bytes(writer) + writer->shard_used * SHARD_TOKEN_BYTES;
     if (written - writer->flushed >= FLUSH_BYTES) {
         sync_file_range(writer->file.descriptor, writer->flushed, written - writer->flushed,
                         SYNC_FILE_RANGE_WRITE);
@@ -261,7 +259,8 @@ static int copy_tokens(AtomicFile *val, ShardWriter *writer, AtomicFile *source,
             *source_number = number;
         }
         ssize_t bytes = (ssize_t)(now * (int64_t)sizeof(*space));
-        if (pread(source->descriptor, space, (size_t)bytes, header_bytes(writer) + offset * 2) != bytes) {
+        if (pread(source->descriptor, space, (size_t)bytes,
+                  header_bytes(writer) + offset * SHARD_TOKEN_BYTES) != bytes) {
             return error_set(error, "%s: cannot read back: %s", source->temporary_path, strerror(errno));
         }
         if (atomic_file_write(val, space, (size_t)bytes, error) != 0) {
@@ -322,7 +321,7 @@ static int cut_train(ShardWriter *writer, Error *error)
     if (reopen_file(&file, writer, "train", kept, error) != 0) {
         return -1;
     }
-    if (ftruncate(file.descriptor, header_bytes(writer) + last_tokens * 2) != 0) {
+    if (ftruncate(file.descriptor, header_bytes(writer) + last_tokens * SHARD_TOKEN_BYTES) != 0) {
         error_set(error, "%s: cannot write: %s", file.path, strerror(errno));
         close(file.descriptor);
         return -1;

@@ -7,14 +7,14 @@
 #include "data_prep/decode.h"
 #include "data_prep/options.h"
 #include "data_prep/pipeline.h"
-#include "data_prep/progress.h"
 #include "llmc/base/error.h"
+#include "llmc/base/format.h"
 
 static void print_totals(const TokenizeOptions *options, const TokenizeTotals *totals)
 {
-    char train[32];
-    char val[32];
-    char documents[32];
+    char train[FORMAT_COUNT_BYTES];
+    char val[FORMAT_COUNT_BYTES];
+    char documents[FORMAT_COUNT_BYTES];
     format_count(train, totals->tokens - totals->val_tokens);
     format_count(val, totals->val_tokens);
     format_count(documents, totals->documents);
