@@ -133,6 +133,7 @@ static int set_up(void **state)
     run->rank_count = 1;
     run->best_loss = INFINITY;
     run->saved_step = -1;
+    run->begun_step = -1;
     run->is_training = 1;
     fixture->model.bad_from = NEVER;
     fixture->model.signal_slot = NEVER;
@@ -151,6 +152,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     Fixture *fixture = *state;
+    snapshot_writer_free(fixture->run.writer);
     data_set_free(fixture->run.train_set);
     data_set_free(fixture->run.val_set);
     params_release(&fixture->run.model.table);

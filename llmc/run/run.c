@@ -139,6 +139,7 @@ int run_open(Run *run, const Options *options, const Backend *backend, Error *er
     }
     run->step = origin.step;
     run->saved_step = origin.snapshot ? origin.step : -1;
+    run->begun_step = run->saved_step;
     run->best_loss = origin.best_loss;
     run->bad_steps = origin.bad_steps;
     int status = open_parts(run, &origin, backend, error);
@@ -158,6 +159,8 @@ int run_open(Run *run, const Options *options, const Backend *backend, Error *er
 
 void run_close(Run *run)
 {
+    snapshot_writer_free(run->writer);
+    run->writer = NULL;
     log_release(&run->log);
     data_set_free(run->train_set);
     data_set_free(run->val_set);
@@ -187,55 +190,6 @@ int run_evaluate(Run *run, double left_ms, Error *error)
         run->best_loss = result.val_loss < run->best_loss ? result.val_loss : run->best_loss;
     }
     return 0;
-}
-
-/* The snapshot itself. -1 with *error. */
-static int write_snapshot(Run *run, Error *error)
-{
-    const Options *options = &run->options;
-    char *json = NULL;
-    size_t json_bytes = 0;
-    FILE *memory = open_memstream(&json, &json_bytes);
-    CHECK(memory, "out of memory");
-    options_print_json(options, memory);
-    CHECK(fclose(memory) == 0, "out of memory");
-    SnapshotInfo info = {
-        .shape = run->model.table.shape,
-        .step = run->step,
-        .sample = (uint64_t)(run->step * options->gradient_accumulation_steps * options->batch_size),
-        .best_loss = run->best_loss,
-        .bad_steps = run->bad_steps,
-        .data_fingerprint = run->data_fingerprint,
-        .version = PROGRAM_VERSION,
-        .options = json};
-    StateSource source = run_model_source(&run->model);
-    double begin_ms = clock_ms();
-    uint64_t bytes = 0;
-    int status = snapshot_write(&bytes, options->out_dir, &info, &run->model.table, &source,
-                                omp_get_max_threads(), error);
-    memory_free(json);
-    if (status == 0) {
-        char name[64];
-        double ms = clock_ms() - begin_ms;
-        snprintf(name, sizeof(name), "step-%08" PRId64 ".snap", run->step);
-        log_snapshot(&run->log, run->step, name, bytes, ms, ms);
-        run->saved_step = run->step;
-        status = snapshot_prune(options->out_dir, (int)options->keep_snapshots, options->milestone_interval,
-                                error);
-    }
-    return status;
-}
-
-void run_save(Run *run)
-{
-    if (run->rank != 0 || run->saved_step == run->step) {
-        return;
-    }
-    Error error;
-    if (write_snapshot(run, &error) != 0) {
-        run->failed_snapshots++;
-        fprintf(stderr, "train_gpt2: %s; the run goes on without this snapshot\n", error.text);
-    }
 }
 
 int run_sample(Run *run, Error *error)
@@ -275,6 +229,7 @@ int run_finish(Run *run, EndReason reason, Error *error)
     static const char *const names[] = {
         [END_DONE] = "done", [END_SIGNAL] = "signal", [END_BAD_STEPS] = "bad_steps"};
     error->text[0] = '\0';
+    run_save_finish(run);
     if (reason == END_DONE && run->rank == 0 && export_model(run, error) != 0) {
         return EXIT_FAILED;
     }

@@ -10,6 +10,7 @@
 #include "llmc/run/log.h"
 #include "llmc/run/options.h"
 #include "llmc/run/run_model.h"
+#include "llmc/snapshot/writer.h"
 
 #define PROGRAM_VERSION "0.1.0"
 
@@ -27,10 +28,12 @@ typedef struct Run {
     Log log;
     int is_training; /* updates are left to make */
 
-    int64_t step;       /* updates made: the next one is update `step` */
-    double best_loss;   /* lowest validation loss so far, INFINITY before the first */
-    int64_t bad_steps;  /* skipped in a row just before */
-    int64_t saved_step; /* of the newest snapshot, -1 for none */
+    int64_t step;           /* updates made: the next one is update `step` */
+    double best_loss;       /* lowest validation loss so far, INFINITY before the first */
+    int64_t bad_steps;      /* skipped in a row just before */
+    SnapshotWriter *writer; /* made by the first snapshot, on rank 0 */
+    int64_t begun_step;     /* of the snapshot last begun, -1 for none */
+    int64_t saved_step;     /* of the newest durable snapshot, -1 for none */
     int failed_snapshots;
 } Run;
 
@@ -42,9 +45,15 @@ void run_close(Run *run);
 /* Evaluate both splits now and tell. -1 with *error (bad data); 0 also when a signal cut it short. */
 int run_evaluate(Run *run, double left_ms, Error *error);
 
-/* Write a snapshot of the state after `step` updates and delete old ones. A failure is said and counted; the
- * run goes on. */
+/* save.c. Begin a snapshot of the state after `step` updates, on rank 0: training goes on while it is written. A
+ * failure is said and counted; the run goes on. */
 void run_save(Run *run);
+/* Before an update changes the state: wait until it is copied. */
+void run_save_copied(Run *run);
+/* Tell of a snapshot that has ended since. */
+void run_save_poll(Run *run);
+/* Wait until no snapshot is in flight, and tell. */
+void run_save_finish(Run *run);
 
 /* Sample if asked for, on rank 0. -1 with *error. */
 int run_sample(Run *run, Error *error);

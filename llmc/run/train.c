@@ -164,6 +164,7 @@ static int train_step(Loop *loop, Error *error)
     double reduce_ms = clock_ms();
     reduce_gradients(&run->model);
     trace_add(&loop->trace, "reduce", run->step, reduce_ms);
+    run_save_copied(run);
     double update_ms = clock_ms();
     UpdateArgs args = update_args(run);
     StepResult result;
@@ -254,10 +255,12 @@ int train(EndReason *reason, Run *run, Error *error)
             break;
         }
         status = run_due(&loop, error);
+        run_save_poll(run);
     }
     if (status == 0 && *reason == END_SIGNAL) {
         run_save(run);
     }
+    run_save_finish(run);
     if (status == 0) {
         status = trace_write(&loop.trace, options->out_dir, run->rank, error);
     }
