@@ -189,11 +189,16 @@ static void *work(void *argument)
     return NULL;
 }
 
-/* The signals that end a run. One that was ignored when the program began (nohup) stays ignored. */
-static void ending_signals(sigset_t *set)
+/* Wakes the thread that waits for signals when the run is over; by itself it means nothing to a program. */
+enum { WAKE_SIGNAL = SIGURG };
+
+/* The signals that end a run, and the one that ends waiting for them. One that was ignored when the program began
+ * (nohup) stays ignored. */
+static void awaited_signals(sigset_t *set)
 {
     static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
     sigemptyset(set);
+    sigaddset(set, WAKE_SIGNAL);
     for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++) {
         struct sigaction action;
         if (sigaction(signals[i], NULL, &action) == 0 && action.sa_handler != SIG_IGN) {
@@ -202,32 +207,40 @@ static void ending_signals(sigset_t *set)
     }
 }
 
-/* The signals are blocked in all threads, and this one waits for them: so it can clean up like any other
- * code. */
+/* End the program as the signal would have, if it had not been blocked. */
+static void end_by_signal(int signal_number)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, signal_number);
+    signal(signal_number, SIG_DFL);
+    raise(signal_number);
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+}
+
+/* The signals are blocked in all threads, and this one waits for them: so it can clean up like any other code. */
 static void *wait_for_signal(void *argument)
 {
     Pipeline *pipeline = argument;
     sigset_t set;
-    ending_signals(&set);
-    int signal_number;
-    if (sigwait(&set, &signal_number) != 0) {
-        return NULL;
-    }
-    pthread_mutex_lock(&pipeline->write_mutex);
-    if (pipeline->is_over) {
+    awaited_signals(&set);
+    for (;;) {
+        int signal_number;
+        int failed = sigwait(&set, &signal_number);
+        CHECK(!failed, "cannot wait for signals: %s", strerror(failed));
+        pthread_mutex_lock(&pipeline->write_mutex);
+        if (!pipeline->is_over && signal_number != WAKE_SIGNAL) {
+            shard_writer_discard(&pipeline->writer);
+            fprintf(stderr, "tokenize: stopped by signal %d (%s): nothing was written\n", signal_number,
+                    strsignal(signal_number));
+            end_by_signal(signal_number);
+        }
+        int is_over = pipeline->is_over;
         pthread_mutex_unlock(&pipeline->write_mutex);
-        return NULL;
+        if (is_over) {
+            return NULL;
+        }
     }
-    shard_writer_discard(&pipeline->writer);
-    fprintf(stderr, "tokenize: stopped by signal %d (%s): nothing was written\n", signal_number,
-            strsignal(signal_number));
-    signal(signal_number, SIG_DFL);
-    sigset_t one;
-    sigemptyset(&one);
-    sigaddset(&one, signal_number);
-    pthread_sigmask(SIG_UNBLOCK, &one, NULL);
-    raise(signal_number);
-    return NULL;
 }
 
 /* Let all threads work until everything is written or the run has failed. */
@@ -297,7 +310,7 @@ int pipeline_run(TokenizeTotals *totals, const TokenizeOptions *options, Error *
     pthread_cond_init(&pipeline.job_written, NULL);
 
     sigset_t set;
-    ending_signals(&set);
+    awaited_signals(&set);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     if (shard_writer_init(&pipeline.writer, options, error) != 0) {
         return -1;
@@ -319,8 +332,8 @@ int pipeline_run(TokenizeTotals *totals, const TokenizeOptions *options, Error *
         shard_writer_discard(&pipeline.writer);
     }
     pipeline.is_over = 1;
-    pthread_cancel(signal_thread);
     pthread_mutex_unlock(&pipeline.write_mutex);
+    pthread_kill(signal_thread, WAKE_SIGNAL);
     pthread_join(signal_thread, NULL);
 
     *totals = pipeline.totals;

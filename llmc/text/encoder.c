@@ -14,8 +14,9 @@ enum {
     CACHE_WORD_BYTES = 15,
     CACHE_TOKENS = 7,
     CACHE_LOG2 = 14,
-    BLOCK_BYTES = 64,       /* classified at once, a bit of a word for each byte */
-    STRETCH_BYTES = 1 << 16 /* space for the ids of this much text is made at once */
+    BLOCK_BYTES = 64,                    /* classified at once, a bit of a word for each byte */
+    READ_AHEAD_BYTES = BLOCK_BYTES + 16, /* and a word that begins at a block's end is loaded as 16 bytes */
+    STRETCH_BYTES = 1 << 16              /* space for the ids of this much text is made at once */
 };
 
 /* 32 bytes, so that one never lies on two cache lines. Key 0 is no word: every key holds its length. */
@@ -196,7 +197,7 @@ static inline uint64_t word_begins(const uint8_t *text, int *known)
     return begins;
 }
 
-/* Append the ids of the ASCII words from text on, up to about `limit`. BLOCK_BYTES must be readable behind every
+/* Append the ids of the ASCII words from text on, up to about `limit`. READ_AHEAD_BYTES must be readable behind every
  * position before the limit, and room be reserved. Returns where it stopped. */
 static const uint8_t *encode_ascii(Encoder *encoder, TokenBuffer *buffer, const uint8_t *text,
                                    const uint8_t *limit)
@@ -267,8 +268,9 @@ void encoder_encode(Encoder *encoder, TokenBuffer *out, const char *text, size_t
     const uint8_t *end = next + bytes;
     while (next < end) {
         size_t left = (size_t)(end - next);
-        if (left > BLOCK_BYTES) {
-            size_t stretch = left - BLOCK_BYTES < STRETCH_BYTES ? left - BLOCK_BYTES : STRETCH_BYTES;
+        if (left > READ_AHEAD_BYTES) {
+            size_t stretch = left - READ_AHEAD_BYTES;
+            stretch = stretch < STRETCH_BYTES ? stretch : STRETCH_BYTES;
             token_buffer_reserve(out, stretch + BLOCK_BYTES);
             next = encode_ascii(encoder, out, next, next + stretch);
         }
