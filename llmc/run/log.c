@@ -123,6 +123,9 @@ void log_step(Log *log, const LogStep *step)
         add_number(log, "norm", (float)step->norm);
         add_number(log, "ms", step->ms);
         add_number(log, "tok_per_s", step->tokens_per_second);
+        add_number(log, "compute_ms", step->compute_ms);
+        add_number(log, "comm_ms", step->comm_ms);
+        add_number(log, "exposed_ms", step->exposed_ms);
         if (step->mfu > 0) {
             add_number(log, "mfu", step->mfu);
         }

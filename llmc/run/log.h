@@ -33,6 +33,9 @@ typedef struct LogStep {
     int64_t iter;
     double loss, learning_rate, norm;
     double ms;
+    double compute_ms; /* forward and backward of this rank's slots */
+    double comm_ms;    /* all-reduces, summed over buckets */
+    double exposed_ms; /* waited for them after backward */
     double tokens_per_second;
     double mfu;     /* 0 to 1; 0 where the peak is unknown */
     double left_ms; /* until the end of the run; negative while unknown */

@@ -98,6 +98,7 @@ const OptionSpec option_specs[] = {
             "updates skipped in a row (loss or gradient not finite) before the run stops"),
     INTEGER("system", RUN, comm_timeout, "600", 1, 86400,
             "seconds after which a collective that is stuck stops the run"),
+    BOOL("system", RUN, overlap, "true", "all-reduce while backward runs; false to measure what that gains"),
     INTEGER("system", RUN, trace, "0", 0, 10000, "updates written to out_dir/trace.json; 0: none"),
 
     TEXT("sample", RUN, start, "\n", "text that samples go on from; FILE:PATH reads it from a file"),

@@ -9,8 +9,10 @@
 #include "llmc/base/clock.h"
 #include "llmc/base/file.h"
 #include "llmc/base/format.h"
+#include "llmc/base/hash.h"
 #include "llmc/base/memory.h"
 #include "llmc/comm/comm.h"
+#include "llmc/run/agree.h"
 #include "llmc/run/evaluate.h"
 #include "llmc/run/inputs.h"
 #include "llmc/run/origin.h"
@@ -34,7 +36,8 @@ static int create_model(Run *run, const Backend *backend, Error *error)
                           .reduce = (ReduceMode)options->reduce,
                           .dropout = (float)options->dropout,
                           .seed = (uint64_t)options->seed,
-                          .is_inference = !run->is_training};
+                          .is_inference = !run->is_training,
+                          .is_distributed = run->rank_count > 1};
     return run_model_init(&run->model, backend, &config, error);
 }
 
@@ -124,6 +127,35 @@ static int open_parts(Run *run, Origin *origin, const Backend *backend, Error *e
     return origin_load(origin, &run->model, (uint64_t)options->seed, !run->is_training, error);
 }
 
+/* Rank 0 looks first: it sets damaged snapshots aside, and the others find what it found. */
+static int open_origin(Origin *origin, Run *run, Error *error)
+{
+    if (run->rank != 0) {
+        comm_barrier();
+    }
+    int status = origin_open(origin, &run->options, error);
+    if (run->rank == 0 && status == 0) {
+        comm_barrier();
+    }
+    return status;
+}
+
+/* Before the first update all ranks must have the same shape, data and weights. */
+static int check_ranks(const Run *run, Error *error)
+{
+    if (run->rank_count == 1) {
+        return 0;
+    }
+    uint64_t shape = hash_bytes(&run->model.table.shape, sizeof(run->model.table.shape), (uint64_t)run->step);
+    const char *way_out = "let all ranks see the same files";
+    if (agree_on(shape, "the model's shape or the updates made", way_out, error) != 0 ||
+        agree_on(run->data_fingerprint, "the training data (names, sizes, token counts)", way_out, error) !=
+            0) {
+        return -1;
+    }
+    return agree_on(run_model_hash(&run->model), "the weights at start", way_out, error);
+}
+
 int run_open(Run *run, const Options *options, const Backend *backend, Error *error)
 {
     memset(run, 0, sizeof(*run));
@@ -133,8 +165,12 @@ int run_open(Run *run, const Options *options, const Backend *backend, Error *er
     if (options->threads > 0) {
         omp_set_num_threads((int)options->threads);
     }
+    comm_set_timeout((double)options->comm_timeout);
+    if (agree_on_options(options, error) != 0) {
+        return -1;
+    }
     Origin origin;
-    if (origin_open(&origin, &run->options, error) != 0) {
+    if (open_origin(&origin, run, error) != 0) {
         return -1;
     }
     run->step = origin.step;
@@ -144,6 +180,9 @@ int run_open(Run *run, const Options *options, const Backend *backend, Error *er
     run->bad_steps = origin.bad_steps;
     int status = open_parts(run, &origin, backend, error);
     origin_close(&origin);
+    if (status == 0) {
+        status = check_ranks(run, error);
+    }
     if (status != 0) {
         run_close(run);
         return -1;

@@ -3,28 +3,27 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "llmc/base/clock.h"
 #include "llmc/base/file.h"
 #include "llmc/base/memory.h"
+#include "llmc/comm/comm.h"
 
-enum {
-    SPANS_PER_SLOT = 2, /* load, slot */
-    SPANS_PER_STEP = 4, /* reduce, update, evaluate, snapshot */
-    SPANS_MAX = 1 << 22 /* later ones are left out */
-};
+enum { SPANS_MAX = 1 << 22 /* later ones are left out */ };
 
-void trace_init(Trace *trace, int64_t first_step, int64_t steps, int slot_count)
+void trace_init(Trace *trace, int64_t first_step, int64_t steps, int64_t spans_per_step)
 {
     memset(trace, 0, sizeof(*trace));
-    trace->end_step = first_step + steps;
-    trace->capacity = steps * (SPANS_PER_SLOT * (int64_t)slot_count + SPANS_PER_STEP);
-    trace->capacity = trace->capacity < SPANS_MAX ? trace->capacity : SPANS_MAX;
-    trace->zero_ms = clock_ms();
-    if (steps > 0) {
-        trace->spans = memory_alloc((size_t)trace->capacity, sizeof(*trace->spans), "trace");
+    if (steps == 0) {
+        return;
     }
+    trace->end_step = first_step + steps;
+    trace->capacity = steps < SPANS_MAX / spans_per_step ? steps * spans_per_step : SPANS_MAX;
+    trace->spans = memory_alloc((size_t)trace->capacity, sizeof(*trace->spans), "trace");
+    comm_barrier();
+    trace->zero_ms = clock_ms();
 }
 
 void trace_release(Trace *trace)
@@ -33,46 +32,94 @@ void trace_release(Trace *trace)
     memset(trace, 0, sizeof(*trace));
 }
 
-void trace_add(Trace *trace, const char *name, int64_t step, double begin_ms)
+void trace_add_span(Trace *trace, const TraceSpan *span)
 {
-    if (step >= trace->end_step || trace->count == trace->capacity) {
-        return;
+    if (trace_is_on(trace, span->step) && trace->count < trace->capacity) {
+        trace->spans[trace->count++] = *span;
     }
-    trace->spans[trace->count++] =
-        (TraceSpan){.name = name, .step = step, .begin_ms = begin_ms, .end_ms = clock_ms()};
 }
 
-int trace_write(const Trace *trace, const char *out_dir, int rank, Error *error)
+void trace_add(Trace *trace, const char *name, int64_t step, double begin_ms)
 {
-    if (trace->count == 0) {
-        return 0;
+    if (trace_is_on(trace, step)) {
+        TraceSpan span = {.step = step, .begin_ms = begin_ms, .end_ms = clock_ms()};
+        snprintf(span.name, sizeof(span.name), "%s", name);
+        trace_add_span(trace, &span);
     }
-    char name[64], path[PATH_BYTES_MAX];
-    snprintf(name, sizeof(name), rank == 0 ? "trace.json" : "trace-%d.json", rank);
-    if (path_join(path, out_dir, name, error) != 0) {
-        return -1;
-    }
+}
+
+/* This rank's events, each followed by a comma; the caller frees. */
+static char *print_events(const Trace *trace, size_t *bytes)
+{
+    static const char *const threads[] = {
+        [TRACE_TRAINING] = "training", [TRACE_COMMUNICATION] = "communication"};
+    int rank = comm_rank();
     char *text = NULL;
-    size_t bytes = 0;
-    FILE *memory = open_memstream(&text, &bytes);
+    FILE *memory = open_memstream(&text, bytes);
     CHECK(memory, "out of memory");
+    fprintf(memory, "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":\"rank %d\"}},\n",
+            rank, rank);
+    for (int thread = TRACE_TRAINING; thread <= TRACE_COMMUNICATION; thread++) {
+        fprintf(memory,
+                "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"args\":{\"name\":\"%s\"}},\n",
+                rank, thread, threads[thread]);
+    }
     for (int64_t i = 0; i < trace->count; i++) {
         const TraceSpan *span = &trace->spans[i];
         fprintf(memory,
-                "%s{\"name\":\"%s\",\"ph\":\"X\",\"pid\":%d,\"tid\":0,\"ts\":%.3f,\"dur\":%.3f,\"args\":{"
-                "\"iter\":%" PRId64 "}}",
-                i == 0 ? "{\"traceEvents\":[\n" : ",\n", span->name, rank,
-                (span->begin_ms - trace->zero_ms) * 1e3, (span->end_ms - span->begin_ms) * 1e3, span->step);
+                "{\"name\":\"%s\",\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"args\":{"
+                "\"iter\":%" PRId64 ",\"bytes\":%" PRId64 "}},\n",
+                span->name, rank, (int)span->thread, (span->begin_ms - trace->zero_ms) * 1e3,
+                (span->end_ms - span->begin_ms) * 1e3, span->step, span->bytes);
     }
-    fputs("\n]}\n", memory);
     CHECK(fclose(memory) == 0, "out of memory");
-    AtomicFile file;
-    int status = atomic_file_init(&file, path, error);
-    if (status == 0) {
-        status = atomic_file_write(&file, text, bytes, error);
-        status = status == 0 ? atomic_file_commit(&file, error) : -1;
-        atomic_file_discard(&file);
+    return text;
+}
+
+/* Write the events of all ranks: every rank in turn sends its text, rank 0 keeps it. */
+static int write_events(AtomicFile *file, const char *own, size_t own_bytes, Error *error)
+{
+    static const char head[] = "{\"traceEvents\":[\n",
+                      foot[] = "{\"name\":\"end\",\"ph\":\"M\",\"pid\":0}]}\n";
+    int count = comm_rank_count();
+    uint64_t *bytes = memory_alloc((size_t)count, sizeof(*bytes), "trace sizes");
+    comm_gather_uint64(own_bytes, bytes);
+    int is_writer = comm_rank() == 0;
+    int status = is_writer ? atomic_file_write(file, head, sizeof(head) - 1, error) : 0;
+    for (int rank = 0; rank < count; rank++) {
+        char *text = memory_alloc(bytes[rank], 1, "trace");
+        if (rank == comm_rank()) {
+            memcpy(text, own, own_bytes);
+        }
+        comm_broadcast(text, (int64_t)bytes[rank], rank);
+        if (is_writer && status == 0) {
+            status = atomic_file_write(file, text, bytes[rank], error);
+        }
+        memory_free(text);
     }
-    memory_free(text);
+    memory_free(bytes);
+    return is_writer && status == 0 ? atomic_file_write(file, foot, sizeof(foot) - 1, error) : status;
+}
+
+int trace_write(const Trace *trace, const char *out_dir, Error *error)
+{
+    if (!trace->spans) {
+        return 0;
+    }
+    char path[PATH_BYTES_MAX];
+    AtomicFile file = {.descriptor = -1};
+    int is_writer = comm_rank() == 0;
+    if (is_writer &&
+        (path_join(path, out_dir, "trace.json", error) != 0 || atomic_file_init(&file, path, error) != 0)) {
+        return -1;
+    }
+    size_t bytes = 0;
+    char *text = print_events(trace, &bytes);
+    int status = write_events(&file, text, bytes, error);
+    if (is_writer && status == 0) {
+        status = atomic_file_commit(&file, error);
+    }
+    atomic_file_discard(&file);
+    free(text);
     return status;
 }

@@ -8,10 +8,16 @@
 
 #include "llmc/base/error.h"
 
+enum { TRACE_NAME_BYTES = 32 };
+
+typedef enum TraceThread { TRACE_TRAINING, TRACE_COMMUNICATION } TraceThread;
+
 typedef struct TraceSpan {
-    const char *name; /* static text */
+    char name[TRACE_NAME_BYTES];
     int64_t step;
+    TraceThread thread;
     double begin_ms, end_ms;
+    int64_t bytes; /* sent; 0: not said */
 } TraceSpan;
 
 /* Owned by the caller: trace_init, trace_release. A trace of 0 updates does nothing. */
@@ -22,15 +28,23 @@ typedef struct Trace {
     double zero_ms;
 } Trace;
 
-/* Room for `steps` updates from first_step on with slot_count slots each. */
-void trace_init(Trace *trace, int64_t first_step, int64_t steps, int slot_count);
+/* Room for `steps` updates from first_step on, with spans_per_step spans each. Collective when there are steps: the
+ * clocks of all ranks begin together. */
+void trace_init(Trace *trace, int64_t first_step, int64_t steps, int64_t spans_per_step);
 void trace_release(Trace *trace);
 
-/* Keep one span, which ends now. */
+static inline int trace_is_on(const Trace *trace, int64_t step)
+{
+    return step < trace->end_step;
+}
+
+/* Keep one span. */
+void trace_add_span(Trace *trace, const TraceSpan *span);
+/* The training thread's, which ends now. */
 void trace_add(Trace *trace, const char *name, int64_t step, double begin_ms);
 
-/* Write what was kept, with the rank as the process, to out_dir/trace.json (rank 0) or trace-RANK.json.
- * Nothing if there is nothing. -1 with *error. */
-int trace_write(const Trace *trace, const char *out_dir, int rank, Error *error);
+/* Collective: write what all ranks kept, each as a process, to out_dir/trace.json on rank 0. Nothing if there is
+ * nothing. -1 with *error. */
+int trace_write(const Trace *trace, const char *out_dir, Error *error);
 
 #endif

@@ -1,11 +1,14 @@
 #include "llmc/run/train.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "llmc/base/clock.h"
 #include "llmc/comm/comm.h"
 #include "llmc/data/loader.h"
+#include "llmc/run/agree.h"
+#include "llmc/run/reduction.h"
 #include "llmc/run/schedule.h"
 #include "llmc/run/stop.h"
 #include "llmc/run/trace.h"
@@ -21,6 +24,7 @@ typedef struct Loop {
     int64_t timed_step;         /* where the clock for the time left began: after the first update */
     double timed_ms;
     Trace trace;
+    Reduction reduction;
 } Loop;
 
 /* Rank r of N has slots floor(r*G/N) .. floor((r+1)*G/N)-1. */
@@ -44,7 +48,11 @@ static void loop_init(Loop *loop, Run *run)
                            .is_shuffled = options->shuffle,
                            .vocab_size = (int)options->vocab_size};
     loop->loader = loader_create(&config);
-    trace_init(&loop->trace, run->step, options->trace, loop->slot_count);
+    /* a step's spans: two for each slot, four for what comes after, and backward's ranges and buckets */
+    int64_t buckets = 64 + run->model.table.arena_count * 8 / (int64_t)(options->bucket_cap_mb * 0x1p20 + 1);
+    int64_t spans = 2 * loop->slot_count + 4 + options->n_layer + 3 + buckets;
+    trace_init(&loop->trace, run->step, options->trace, spans);
+    reduction_init(&loop->reduction, &run->model, options, run->rank_count, &loop->trace);
 }
 
 /* Until the end of the run, judged by all the time since the first update; negative while unknown. */
@@ -58,14 +66,24 @@ static double time_left_ms(const Loop *loop)
     return (clock_ms() - loop->timed_ms) / (double)done * (double)(run->options.max_iters - run->step);
 }
 
-/* Forward and backward of this rank's slots. Returns 0 when all are done, 1 when a signal came first, -1 with
- * *error. */
-static int run_slots(Loop *loop, Error *error)
+/* Whether any rank was asked to stop. Collective. */
+static int is_stopping(void)
+{
+    int64_t signal_number = stop_requested();
+    comm_max_int64(&signal_number, 1);
+    return signal_number != 0;
+}
+
+/* Forward and backward of this rank's slots. Ranks that were asked to stop tell the others before the last slot, whose
+ * backward all-reduces: all cut this step, or none. Returns 0 when all slots are done, 1 when the step is cut: then
+ * nothing was updated, and whoever resumes repeats it; -1 with *error. */
+static int run_slots(Loop *loop, double *compute_ms, Error *error)
 {
     RunModel *model = &loop->run->model;
     int64_t step = loop->run->step;
     for (int k = 0; k < loop->slot_count; k++) {
-        if (k > 0 && stop_requested()) {
+        int is_last = k == loop->slot_count - 1;
+        if ((is_last || stop_requested()) && is_stopping()) {
             return 1;
         }
         const int32_t *tokens, *targets;
@@ -77,24 +95,16 @@ static int run_slots(Loop *loop, Error *error)
         SlotContext context = {.step = (uint32_t)step,
                                .slot = (uint32_t)(loop->first_slot + k),
                                .is_first = k == 0,
-                               .is_last = k == loop->slot_count - 1};
+                               .is_last = is_last};
+        if (is_last) {
+            reduction_attach(&loop->reduction, &context, step);
+        }
         begin_ms = clock_ms();
         model->backend->train_slot(model->model, tokens, targets, &context);
+        *compute_ms += clock_ms() - begin_ms;
         trace_add(&loop->trace, "slot", step, begin_ms);
     }
     return 0;
-}
-
-/* Sum gradients, loss and flags over ranks; nothing to do for one. */
-static void reduce_gradients(RunModel *model)
-{
-    GradientArena arena = model->backend->gradients(model->model);
-    if (arena.is_int64) {
-        comm_sum_int64(arena.elements, arena.count);
-    } else {
-        comm_sum_float(arena.elements, arena.count);
-    }
-    comm_sum_int64(arena.tail, GRADIENT_TAIL);
 }
 
 static UpdateArgs update_args(const Run *run)
@@ -110,7 +120,8 @@ static UpdateArgs update_args(const Run *run)
 }
 
 /* Tell about update `step`, which has just been made, and count it. */
-static void finish_step(Loop *loop, const StepResult *result, double begin_ms)
+static void finish_step(Loop *loop, const StepResult *result, double begin_ms, double compute_ms,
+                        const ReducerTimes *times)
 {
     Run *run = loop->run;
     const Options *options = &run->options;
@@ -141,45 +152,34 @@ static void finish_step(Loop *loop, const StepResult *result, double begin_ms)
                     .learning_rate = schedule_learning_rate(options, iter),
                     .norm = result->norm,
                     .ms = now_ms - begin_ms,
+                    .compute_ms = compute_ms,
+                    .comm_ms = times->comm_ms,
+                    .exposed_ms = times->exposed_ms,
                     .tokens_per_second = rate,
                     .mfu = peak > 0 ? rate * flops / peak : 0,
                     .left_ms = left_ms};
     log_step(&run->log, &line);
 }
 
-/* One update. Returns 1 when a signal came before all slots of all ranks were done: then nothing was updated,
- * and whoever resumes repeats the step; -1 with *error. */
+/* One update. Returns as run_slots does. */
 static int train_step(Loop *loop, Error *error)
 {
     Run *run = loop->run;
-    double begin_ms = clock_ms();
-    int64_t is_cut = run_slots(loop, error);
-    if (is_cut < 0) {
-        return -1;
+    double begin_ms = clock_ms(), compute_ms = 0;
+    int status = run_slots(loop, &compute_ms, error);
+    if (status != 0) {
+        return status;
     }
-    comm_max_int64(&is_cut, 1);
-    if (is_cut) {
-        return 1;
-    }
-    double reduce_ms = clock_ms();
-    reduce_gradients(&run->model);
-    trace_add(&loop->trace, "reduce", run->step, reduce_ms);
+    ReducerTimes times;
+    reduction_wait(&loop->reduction, &times);
     run_save_copied(run);
     double update_ms = clock_ms();
     UpdateArgs args = update_args(run);
     StepResult result;
     run->model.backend->update(run->model.model, &args, &result);
     trace_add(&loop->trace, "update", run->step, update_ms);
-    finish_step(loop, &result, begin_ms);
+    finish_step(loop, &result, begin_ms, compute_ms, &times);
     return 0;
-}
-
-/* Whether any rank was asked to stop. */
-static int is_stopping(void)
-{
-    int64_t signal_number = stop_requested();
-    comm_max_int64(&signal_number, 1);
-    return signal_number != 0;
 }
 
 static int is_due(int64_t step, int64_t interval)
@@ -190,15 +190,9 @@ static int is_due(int64_t step, int64_t interval)
 /* All ranks must hold the same weights: any other state is an error that no later step repairs. */
 static int check_ranks(const Run *run, Error *error)
 {
-    int64_t hash = (int64_t)run_model_hash(&run->model);
-    int64_t extremes[2] = {hash, ~hash}; /* the largest hash, and the complement of the smallest */
-    comm_max_int64(extremes, 2);
-    if (extremes[0] != ~extremes[1]) {
-        return error_set(error,
-                         "step %" PRId64 ": the weights of the ranks differ; resume from the newest snapshot",
-                         run->step);
-    }
-    return 0;
+    char what[64];
+    snprintf(what, sizeof(what), "the weights after %" PRId64 " updates", run->step);
+    return agree_on(run_model_hash(&run->model), what, "resume from the newest snapshot", error);
 }
 
 /* What is due after an update, in the trace as part of that update. -1 with *error. */
@@ -244,7 +238,7 @@ int train(EndReason *reason, Run *run, Error *error)
     *reason = END_DONE;
     int status = evaluate_first(run, error);
     while (status == 0 && run->step < options->max_iters) {
-        int is_cut = is_stopping() ? 1 : train_step(&loop, error);
+        int is_cut = train_step(&loop, error);
         if (is_cut) {
             status = is_cut < 0 ? -1 : 0;
             *reason = END_SIGNAL;
@@ -262,8 +256,9 @@ int train(EndReason *reason, Run *run, Error *error)
     }
     run_save_finish(run);
     if (status == 0) {
-        status = trace_write(&loop.trace, options->out_dir, run->rank, error);
+        status = trace_write(&loop.trace, options->out_dir, error);
     }
+    reduction_release(&loop.reduction);
     trace_release(&loop.trace);
     loader_free(loop.loader);
     return status;
