@@ -74,15 +74,28 @@ static void print_line(char *line)
     fprintf(stderr, "%s\n", line);
 }
 
-void error_exit(int exit_code, const char *format, ...)
+static void print_text(const char *format, va_list arguments)
 {
     char line[2048];
     int used = snprintf(line, sizeof(line), "%s: ", program_name);
+    vsnprintf(line + used, sizeof(line) - (size_t)used, format, arguments);
+    print_line(line);
+}
+
+void error_print(const char *format, ...)
+{
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(line + used, sizeof(line) - (size_t)used, format, arguments);
+    print_text(format, arguments);
     va_end(arguments);
-    print_line(line);
+}
+
+void error_exit(int exit_code, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    print_text(format, arguments);
+    va_end(arguments);
     end_program(exit_code);
     abort();
 }

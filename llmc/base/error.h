@@ -43,7 +43,10 @@ void error_set_rank(int rank, const char *host);
 /* Called by error_exit and CHECK before the process ends; comm sets it to abort the other ranks. */
 void error_set_abort_hook(void (*hook)(int exit_code));
 
-/* Print `program: text` as one line on stderr and end the program. */
+/* Print `program: text` as one line on stderr. */
+void error_print(const char *format, ...) PRINTF_LIKE(1, 2);
+
+/* The same, and end the program. */
 void error_exit(int exit_code, const char *format, ...) PRINTF_LIKE(2, 3) __attribute__((noreturn));
 
 void check_failed(const char *file, int line, const char *format, ...) PRINTF_LIKE(3, 4)

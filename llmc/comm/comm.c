@@ -1,9 +1,10 @@
 #include "llmc/comm/comm.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "llmc/comm/launch.h"
+#include "llmc/comm/monitor.h"
+#include "llmc/comm/progress.h"
 #include "llmc/comm/transport.h"
 
 #define TIMEOUT_S_DEFAULT 600.0
@@ -12,7 +13,6 @@
 static struct {
     const Transport *transport; /* NULL: one rank, and nothing to end */
     Membership me;
-    Star star;
     double timeout_s; /* 0: the default */
 } comm = {.me = {.rank_count = 1}};
 
@@ -21,10 +21,14 @@ static double timeout_ms(void)
     return (comm.timeout_s > 0 ? comm.timeout_s : TIMEOUT_S_DEFAULT) * 1e3;
 }
 
+/* The others end with the same code. This process runs no exit handlers: its other threads may be in a
+ * collective. */
 static void abort_ranks(int exit_code)
 {
-    fflush(stderr);
-    comm.transport->abort(exit_code);
+    if (monitor_abort(exit_code) != 0) {
+        comm.transport->abort(exit_code);
+    }
+    monitor_end_process(exit_code);
 }
 
 int comm_init(int *argc, char ***argv, Error *error)
@@ -39,11 +43,14 @@ int comm_init(int *argc, char ***argv, Error *error)
         return 0;
     }
     const Transport *transport = launch.kind == LAUNCH_MPI ? &transport_mpi : &transport_tcp;
-    if (transport->join(&comm.me, &comm.star, &launch, timeout_ms(), error) != 0) {
+    Star star = {0};
+    if (transport->join(&comm.me, &star, &launch, timeout_ms(), error) != 0) {
+        star_release(&star);
         return -1;
     }
     comm.transport = transport;
     if (comm.me.rank_count > 1) {
+        monitor_start(&comm.me, &star, timeout_ms());
         error_set_rank(comm.me.rank, comm.me.host);
         error_set_abort_hook(abort_ranks);
     }
@@ -55,7 +62,8 @@ void comm_finish(void)
     if (comm.transport) {
         comm_barrier();
         comm.transport->leave();
-        star_release(&comm.star);
+        monitor_finish();
+        error_set_abort_hook(NULL);
         comm.transport = NULL;
     }
 }
@@ -63,6 +71,7 @@ void comm_finish(void)
 void comm_set_timeout(double seconds)
 {
     comm.timeout_s = seconds;
+    monitor_set_timeout(timeout_ms());
 }
 
 int comm_rank(void)
@@ -80,11 +89,24 @@ int comm_local_rank(void)
     return comm.me.local_rank;
 }
 
+/* The monitor knows which rank it was. If it finds all of them well, the network is what failed. */
+static void end_broken(const char *name)
+{
+    monitor_await_verdict();
+    error_exit(EXIT_FAULT,
+               "[rank %d %s] %s: the connection to a neighbour broke; run again to go on from the newest "
+               "snapshot",
+               comm.me.rank, comm.me.host, name);
+}
+
 static void all_reduce(CommChannel channel, AllReduce what, const char *name)
 {
-    if (comm.me.rank_count > 1 && what.count > 0) {
-        int status = comm.transport->all_reduce(&what, channel);
-        CHECK(status == 0, "%s: the connection to a rank broke", name);
+    if (comm.transport && comm.me.rank_count > 1 && what.count > 0) {
+        progress_enter(channel, name, what.count);
+        if (comm.transport->all_reduce(&what, channel) != 0) {
+            end_broken(name);
+        }
+        progress_leave(channel);
     }
 }
 
@@ -116,9 +138,12 @@ void comm_bucket_sum(void *values, int64_t count, CommType type, const char *wha
 
 void comm_broadcast(void *data, int64_t bytes, int root)
 {
-    if (comm.me.rank_count > 1 && bytes > 0) {
-        int status = comm.transport->broadcast(data, bytes, root);
-        CHECK(status == 0, "broadcast: the connection to a rank broke");
+    if (comm.transport && comm.me.rank_count > 1 && bytes > 0) {
+        progress_enter(CHANNEL_MAIN, "broadcast", bytes);
+        if (comm.transport->broadcast(data, bytes, root) != 0) {
+            end_broken("broadcast");
+        }
+        progress_leave(CHANNEL_MAIN);
     }
 }
 

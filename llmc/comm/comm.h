@@ -6,8 +6,8 @@
  *
  * Collectives are called by all ranks in the same order with the same counts. There are two channels: the
  * functions of the first belong to the main thread; comm_bucket_sum is the second, and may run on another
- * thread at the same time. None returns an error: when a peer is lost, the program ends with EXIT_FAULT and one
- * line that names the peer and the collective.
+ * thread at the same time. None returns an error: when a peer is lost, the program ends with EXIT_FAULT and
+ * one line that names the peer and the collective.
  */
 #ifndef LLMC_COMM_COMM_H
 #define LLMC_COMM_COMM_H
@@ -18,15 +18,15 @@
 
 typedef enum CommType { COMM_INT64, COMM_FLOAT, COMM_BF16 } CommType;
 
-/* Joins the job that the launcher started, or a job of one. From here on an error_exit or a failed CHECK of one
- * rank ends all ranks with its exit code. -1 with *error. */
+/* Joins the job that the launcher started, or a job of one. From here on an error_exit or a failed CHECK of
+ * one rank ends all ranks with its exit code. -1 with *error. */
 int comm_init(int *argc, char ***argv, Error *error);
 
 /* Waits for all ranks, takes leave of them and ends what comm_init began. */
 void comm_finish(void);
 
-/* How long a collective may last, and a rank be silent, before it counts as lost; 600 s unless set. May be called
- * before comm_init, which waits as long for ranks to come, and again later. */
+/* How long a collective may last, and a rank be silent, before it counts as lost; 600 s unless set. May be
+ * called before comm_init, which waits as long for ranks to come, and again later. */
 void comm_set_timeout(double seconds);
 
 int comm_rank(void);
@@ -46,8 +46,8 @@ void comm_broadcast(void *data, int64_t bytes, int root);
 /* all (comm_rank_count) = each rank's `mine`, in the order of ranks. */
 void comm_gather_uint64(uint64_t mine, uint64_t *all);
 
-/* Sum over all ranks in place, on the second channel. bf16 elements travel as bf16; each addition is made in fp32
- * and rounded. `what` names the collective in errors ("bucket 3"). */
+/* Sum over all ranks in place, on the second channel. bf16 elements travel as bf16; each addition is made in
+ * fp32 and rounded. `what` names the collective in errors ("bucket 3"). */
 void comm_bucket_sum(void *values, int64_t count, CommType type, const char *what);
 
 #endif

@@ -1,5 +1,5 @@
-/* Collectives over MPI. Each channel has a communicator of its own, so that two threads may be in collectives at the
- * same time. Errors come back as codes: the monitor knows better than MPI which rank was lost. */
+/* Collectives over MPI. Each channel has a communicator of its own, so that two threads may be in collectives
+ * at the same time. Errors come back as codes: the monitor knows better than MPI which rank was lost. */
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* Collectives over TCP, for launchers that speak no MPI and builds that have none: the star introduces the ranks,
- * then each connects to the next, once for each channel. */
+/* Collectives over TCP, for launchers that speak no MPI and builds that have none: the star introduces the
+ * ranks, then each connects to the next, once for each channel. */
 #include <stdio.h>
 #include <string.h>
 

@@ -2,14 +2,14 @@
  *
  *   mpirun, srun --mpi=pmix or pmi2   OMPI_COMM_WORLD_SIZE, PMIX_RANK, PMI_RANK or PMI_SIZE          -> MPI
  *   torchrun and the like             RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, maybe LOCAL_RANK   -> TCP
- *   none                                                                                             -> one rank
+ *   none: one rank
  *
- * Where both are there, MPI's variables count, unless torchrun's own (TORCHELASTIC_RUN_ID) show that it is the
- * nearer one, or the build has no MPI. An agent that keeps MASTER_PORT for itself (TORCHELASTIC_USE_AGENT_STORE)
- * leaves rank 0 the next port, MASTER_PORT + 1.
+ * Where both are there, MPI's variables count, unless torchrun's own (TORCHELASTIC_RUN_ID) show that it is
+ * the nearer one, or the build has no MPI. An agent that keeps MASTER_PORT for itself
+ * (TORCHELASTIC_USE_AGENT_STORE) leaves rank 0 the next port, MASTER_PORT + 1.
  *
- * srun without PMIx starts tasks that know nothing of each other; each would train alone into the same folder.
- * They are recognised by the number of tasks in their step, and refused.
+ * srun without PMIx starts tasks that know nothing of each other; each would train alone into the same
+ * folder. They are recognised by the number of tasks in their step, and refused.
  */
 #ifndef LLMC_COMM_LAUNCH_H
 #define LLMC_COMM_LAUNCH_H
@@ -34,7 +34,7 @@ typedef struct Launch {
 /* -1 with *error naming the variable. has_mpi: whether this build can join an MPI job. */
 int launch_detect(Launch *launch, int has_mpi, Error *error);
 
-/* Once MPI has told the number of ranks: -1 with *error if the tasks of a Slurm step do not know each other. */
+/* Once MPI has told the number of ranks: -1 with *error if the tasks of a Slurm step are strangers. */
 int launch_check_mpi(const Launch *launch, int rank_count, Error *error);
 
 #endif

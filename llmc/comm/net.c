@@ -18,8 +18,8 @@
 
 #include "llmc/base/clock.h"
 
-/* The system tunes the sizes of socket buffers by itself, up to more than a program may ask for: so they are left
- * alone. */
+/* The system tunes the sizes of socket buffers by itself, up to more than a program may ask for: so they are
+ * left alone. */
 static void set_options(int descriptor)
 {
     int yes = 1;
@@ -105,7 +105,7 @@ int net_accept(int listener, double deadline_ms)
     return -1;
 }
 
-/* A port that nobody listens on may be given to the very socket that asks for it, which then talks to itself. */
+/* A socket may be given the very port that it asks for, and then talks to itself. */
 static int is_own_end(int descriptor)
 {
     struct sockaddr_storage here = {0}, there = {0};

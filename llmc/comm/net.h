@@ -23,8 +23,8 @@ int net_connect(const char *address, int port, double deadline_ms, Error *error)
 int net_send(int descriptor, const void *data, size_t bytes, double deadline_ms);
 int net_receive(int descriptor, void *data, size_t bytes, double deadline_ms);
 
-/* Both ways at once; either descriptor may be -1 if its bytes are 0. Waits for as long as it takes. 0, or -1 when
- * a connection broke. */
+/* Both ways at once; either descriptor may be -1 if its bytes are 0. Waits for as long as it takes. 0, or -1
+ * when a connection broke. */
 int net_exchange(int out, const void *send, size_t send_bytes, int in, void *receive, size_t receive_bytes);
 
 /* The other end's address in numbers; "" if it is on this machine. */

@@ -79,8 +79,8 @@ static size_t chunk(size_t bytes)
     return bytes < RING_CHUNK_BYTES ? bytes : RING_CHUNK_BYTES;
 }
 
-/* One step: pass `out` on while `in` arrives, and add what arrives (what != NULL) or take it. In chunks, so that
- * what arrives is added while it is in the cache and the next chunk is on its way. */
+/* One step: pass `out` on while `in` arrives, and add what arrives (what != NULL) or take it. In chunks, so
+ * that what arrives is added while it is in the cache and the next chunk is on its way. */
 static int pass(Ring *ring, Segment out, Segment in, const AllReduce *what)
 {
     while (out.bytes > 0 || in.bytes > 0) {

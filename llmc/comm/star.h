@@ -1,9 +1,9 @@
-/* The star: one connection between rank 0 and each other rank. It is how ranks that no MPI introduced find each
- * other, and the monitor's wires in every job.
+/* The star: one connection between rank 0 and each other rank. It is how ranks that no MPI introduced find
+ * each other, and the monitor's wires in every job.
  *
  * Each rank that connects says hello: which program, protocol, job and rank it is. When all are there, rank 0
- * answers each of them; if two do not fit together it answers with the error instead, so that all end with the
- * same line. Connections of strangers are closed. All ranks have one byte order.
+ * answers each of them; if two do not fit together it answers with the error instead, so that all end with
+ * the same line. Connections of strangers are closed. All ranks have one byte order.
  */
 #ifndef LLMC_COMM_STAR_H
 #define LLMC_COMM_STAR_H
@@ -40,8 +40,8 @@ typedef struct StarAnswer {
 void star_init(Star *star, int rank, int rank_count);
 void star_release(Star *star); /* accepts a zeroed one */
 
-/* Rank 0: waits at the listener until every rank has come, then answers all. -1 with *error, which then has been
- * sent to those that came. */
+/* Rank 0: waits at the listener until every rank has come, then answers all. -1 with *error, which then has
+ * been sent to those that came. */
 int star_gather(Star *star, StarAnswer *mine, const StarPlan *plan, int listener, Error *error);
 
 /* The others: tries these addresses of rank 0 in turn until the deadline. -1 with *error. */

@@ -29,8 +29,8 @@ typedef struct Membership {
 
 typedef struct Transport {
     int is_built; /* 0: this build left it out */
-    /* Fills *me, and *star with the connections between rank 0 and the others, which the monitor then owns (left
-     * empty when there is one rank). Gives up after timeout_ms. */
+    /* Fills *me, and *star with the connections between rank 0 and the others, which the monitor then owns
+     * (left empty when there is one rank). Gives up after timeout_ms. */
     int (*join)(Membership *me, Star *star, const Launch *launch, double timeout_ms, Error *error);
     /* After this no collective is called. */
     void (*leave)(void);

@@ -1,0 +1,441 @@
+#define _GNU_SOURCE
+#include "llmc/comm/monitor.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "llmc/base/clock.h"
+#include "llmc/base/memory.h"
+#include "llmc/comm/progress.h"
+#include "llmc/comm/watch.h"
+
+enum {
+    BEAT_MS_MAX = 500,
+    BEATS_PER_TIMEOUT = 10,
+    FAREWELL_MS = 1500, /* for last words to arrive: mpirun kills a second after the first rank's end */
+    VERDICT_MS = 5000
+};
+
+typedef enum MessageKind { MESSAGE_BEAT, MESSAGE_FAULT, MESSAGE_ABORT, MESSAGE_GOODBYE } MessageKind;
+
+typedef struct Message {
+    int32_t kind;
+    int32_t rank, exit_code; /* of an abort: whose, and its code */
+    int32_t padding;
+    Progress progress[CHANNEL_COUNT]; /* of a beat */
+    char text[WATCH_TEXT_BYTES];      /* of a fault: who is lost; of an abort: the rank's host */
+} Message;
+
+/* The other end of one wire. */
+typedef struct Peer {
+    int descriptor; /* -1: closed */
+    int has_left;   /* said goodbye */
+    Message in, out;
+    size_t in_bytes;  /* of the message that is arriving */
+    size_t out_bytes; /* still to go of the one that is leaving */
+} Peer;
+
+typedef enum Command { COMMAND_NONE, COMMAND_ABORT, COMMAND_FINISH } Command;
+
+static struct {
+    Membership me;
+    Star star;
+    Peer *peers; /* (rank_count); only rank 0 has more than [0], and not that */
+    Watch watch; /* what is known of each rank */
+    int first_peer, end_peer;
+    int wake[2]; /* a byte in it wakes the thread */
+    pthread_t thread;
+
+    pthread_mutex_t lock; /* guards what follows */
+    pthread_cond_t changed;
+    int is_running;
+    double timeout_ms;
+    Command command;
+    int exit_code;
+    int is_done; /* the command */
+} monitor = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+void monitor_end_process(int exit_code)
+{
+    if (ftrylockfile(stdout) == 0) { /* a thread that waits in printf keeps the lock, and we do not wait */
+        fflush_unlocked(stdout);
+    }
+    _exit(exit_code);
+}
+
+/* ---- wires ---- */
+
+static void close_peer(Peer *peer)
+{
+    net_close(peer->descriptor);
+    peer->descriptor = -1;
+    peer->out_bytes = 0;
+}
+
+/* Send on what is left of a message. A peer that takes nothing is stopped or gone, and watched for that. */
+static void flush_peer(Peer *peer)
+{
+    while (peer->descriptor >= 0 && peer->out_bytes > 0) {
+        const char *rest = (const char *)&peer->out + sizeof(peer->out) - peer->out_bytes;
+        ssize_t sent = send(peer->descriptor, rest, peer->out_bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent <= 0) {
+            return; /* if the connection broke, receiving tells */
+        }
+        peer->out_bytes -= (size_t)sent;
+    }
+}
+
+/* While an older message still waits to leave, this one is dropped. */
+static void send_message(Peer *peer, const Message *message)
+{
+    flush_peer(peer);
+    if (peer->descriptor >= 0 && peer->out_bytes == 0) {
+        peer->out = *message;
+        peer->out_bytes = sizeof(*message);
+        flush_peer(peer);
+    }
+}
+
+static void send_to_all(const Message *message, int except)
+{
+    for (int r = monitor.first_peer; r < monitor.end_peer; r++) {
+        if (r != except) {
+            send_message(&monitor.peers[r], message);
+        }
+    }
+}
+
+/* 1 with a whole message in peer->in, 0 if none has arrived, -1 when the connection is closed. */
+static int receive_message(Peer *peer)
+{
+    while (peer->descriptor >= 0) {
+        if (peer->in_bytes == sizeof(peer->in)) {
+            peer->in_bytes = 0;
+        }
+        char *rest = (char *)&peer->in + peer->in_bytes;
+        ssize_t came = recv(peer->descriptor, rest, sizeof(peer->in) - peer->in_bytes, MSG_DONTWAIT);
+        if (came < 0 && errno == EINTR) {
+            continue;
+        }
+        if (came < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+            return 0;
+        }
+        if (came <= 0) {
+            return -1;
+        }
+        peer->in_bytes += (size_t)came;
+        if (peer->in_bytes == sizeof(peer->in)) {
+            peer->in.text[WATCH_TEXT_BYTES - 1] = 0;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Wait for bytes from any peer or for a command. */
+static void wait_for_any(struct pollfd *all, double wait_ms)
+{
+    int count = 0;
+    all[count++] = (struct pollfd){.fd = monitor.wake[0], .events = POLLIN};
+    for (int r = monitor.first_peer; r < monitor.end_peer; r++) {
+        const Peer *peer = &monitor.peers[r];
+        all[count++] = (struct pollfd){.fd = peer->descriptor,
+                                       .events = (short)(POLLIN | (peer->out_bytes ? POLLOUT : 0))};
+    }
+    poll(all, (nfds_t)count, wait_ms > 0 ? (int)wait_ms + 1 : 0);
+    if (all[0].revents) {
+        char byte;
+        while (read(monitor.wake[0], &byte, 1) < 0 && errno == EINTR) {
+        }
+    }
+}
+
+/* Last words are lost if this process ends while the other's are still unread. So: say that no more comes,
+ * and read until the others have ended too. Ranks that are silent are not waited for. */
+static void take_leave(void)
+{
+    double end_ms = clock_ms() + FAREWELL_MS;
+    int open_count = 0;
+    for (int r = monitor.first_peer; r < monitor.end_peer; r++) {
+        Peer *peer = &monitor.peers[r];
+        if (peer->descriptor >= 0 && (peer->out_bytes > 0 || watch_is_quiet(&monitor.watch, r, clock_ms()))) {
+            close_peer(peer);
+        } else if (peer->descriptor >= 0) {
+            shutdown(peer->descriptor, SHUT_WR);
+            open_count++;
+        }
+    }
+    while (open_count > 0 && clock_ms() < end_ms) {
+        for (int r = monitor.first_peer; r < monitor.end_peer; r++) {
+            Peer *peer = &monitor.peers[r];
+            if (peer->descriptor >= 0 && receive_message(peer) < 0) {
+                close_peer(peer);
+                open_count--;
+            }
+        }
+        net_sleep_ms(1);
+    }
+}
+
+/* ---- verdicts ---- */
+
+/* Somebody is lost: say so here, tell the others (at rank 0; elsewhere rank 0, which may only have been
+ * stopped), and end. */
+static void end_with_fault(const char *who)
+{
+    char state[128];
+    progress_describe(state, sizeof(state));
+    error_print("[rank %d %s] %s; this rank %s; run again to go on from the newest snapshot", monitor.me.rank,
+                monitor.me.host, who, state);
+    Message message = {.kind = MESSAGE_FAULT};
+    snprintf(message.text, sizeof(message.text), "%s", who);
+    send_to_all(&message, -1);
+    if (monitor.me.rank == 0) {
+        take_leave();
+    }
+    monitor_end_process(EXIT_FAULT);
+}
+
+/* Another rank has failed and said why; a machine on which that line may not be seen gets one of its own. */
+static void end_with_abort(const Message *message)
+{
+    if (monitor.me.local_rank == 0 && strcmp(message->text, monitor.me.host) != 0) {
+        error_print("rank %d (%s) ended the run with exit code %d; its own line says why", message->rank,
+                    message->text, message->exit_code);
+    }
+    if (monitor.me.rank == 0) {
+        send_to_all(message, message->rank);
+        take_leave();
+    }
+    monitor_end_process(message->exit_code);
+}
+
+static void handle_message(int rank)
+{
+    Peer *peer = &monitor.peers[rank];
+    if (peer->in.kind == MESSAGE_BEAT) {
+        watch_beat(&monitor.watch, rank, peer->in.progress, clock_ms());
+    } else if (peer->in.kind == MESSAGE_FAULT) {
+        end_with_fault(peer->in.text);
+    } else if (peer->in.kind == MESSAGE_ABORT) {
+        end_with_abort(&peer->in);
+    } else {
+        peer->has_left = 1;
+        watch_leave(&monitor.watch, rank);
+    }
+}
+
+static void handle_peers(void)
+{
+    for (int r = monitor.first_peer; r < monitor.end_peer; r++) {
+        Peer *peer = &monitor.peers[r];
+        int status;
+        flush_peer(peer);
+        while ((status = receive_message(peer)) > 0) {
+            handle_message(r);
+        }
+        if (status < 0) {
+            close_peer(peer);
+            if (!peer->has_left) {
+                char who[WATCH_TEXT_BYTES];
+                snprintf(who, sizeof(who), "rank %d (%s) is lost: it ended without a word", r,
+                         monitor.star.hosts[r]);
+                end_with_fault(who);
+            }
+        }
+    }
+}
+
+static void beat(double timeout_ms, double now_ms)
+{
+    Message message = {.kind = MESSAGE_BEAT};
+    progress_read(message.progress);
+    watch_beat(&monitor.watch, monitor.me.rank, message.progress, now_ms);
+    send_to_all(&message, -1);
+    char who[WATCH_TEXT_BYTES];
+    if (watch_judge(&monitor.watch, who, timeout_ms, now_ms)) {
+        end_with_fault(who);
+    }
+}
+
+/* ---- the thread ---- */
+
+/* Rank 0 says goodbye when everybody has; then it is over. */
+static int is_farewell_over(int *has_said)
+{
+    Message goodbye = {.kind = MESSAGE_GOODBYE};
+    int left_count = 0;
+    for (int r = monitor.first_peer; r < monitor.end_peer; r++) {
+        left_count += monitor.peers[r].has_left;
+    }
+    int all_left = left_count == monitor.end_peer - monitor.first_peer;
+    if (!*has_said && (monitor.me.rank != 0 || all_left)) {
+        send_to_all(&goodbye, -1);
+        *has_said = 1;
+    }
+    return *has_said && all_left;
+}
+
+static Command read_command(double *timeout_ms, int *exit_code)
+{
+    pthread_mutex_lock(&monitor.lock);
+    Command command = monitor.command;
+    *timeout_ms = monitor.timeout_ms;
+    *exit_code = monitor.exit_code;
+    pthread_mutex_unlock(&monitor.lock);
+    return command;
+}
+
+static void obey_abort(int exit_code)
+{
+    Message message = {.kind = MESSAGE_ABORT, .rank = monitor.me.rank, .exit_code = exit_code};
+    snprintf(message.text, sizeof(message.text), "%s", monitor.me.host);
+    send_to_all(&message, -1);
+    take_leave();
+}
+
+static void *watch_ranks(void *unused)
+{
+    (void)unused;
+    struct pollfd *polls = memory_alloc((size_t)monitor.me.rank_count + 1, sizeof(*polls), "monitor");
+    double beat_ms = clock_ms(), last_ms = beat_ms;
+    int has_said = 0;
+    for (;;) {
+        double timeout_ms;
+        int exit_code;
+        Command command = read_command(&timeout_ms, &exit_code);
+        if (command == COMMAND_ABORT) {
+            obey_abort(exit_code);
+            break;
+        }
+        handle_peers();
+        if (command == COMMAND_FINISH && is_farewell_over(&has_said)) {
+            take_leave();
+            break;
+        }
+        double interval_ms =
+            timeout_ms / BEATS_PER_TIMEOUT < BEAT_MS_MAX ? timeout_ms / BEATS_PER_TIMEOUT : BEAT_MS_MAX;
+        double now_ms = clock_ms();
+        if (now_ms - last_ms > 3 * interval_ms) { /* this process was stopped; so, maybe, were all */
+            watch_excuse(&monitor.watch, now_ms - last_ms);
+            progress_excuse(now_ms - last_ms);
+        }
+        last_ms = now_ms;
+        if (now_ms >= beat_ms) {
+            watch_set_interval(&monitor.watch, interval_ms);
+            beat(timeout_ms, now_ms);
+            beat_ms = now_ms + interval_ms;
+        }
+        wait_for_any(polls, beat_ms - clock_ms());
+    }
+    memory_free(polls);
+    pthread_mutex_lock(&monitor.lock);
+    monitor.is_done = 1;
+    pthread_cond_broadcast(&monitor.changed);
+    pthread_mutex_unlock(&monitor.lock);
+    return NULL;
+}
+
+void monitor_start(const Membership *me, Star *star, double timeout_ms)
+{
+    int N = me->rank_count;
+    monitor.me = *me;
+    monitor.star = *star;
+    memset(star, 0, sizeof(*star));
+    monitor.first_peer = me->rank == 0 ? 1 : 0;
+    monitor.end_peer = me->rank == 0 ? N : 1;
+    monitor.peers = memory_alloc_zeroed((size_t)N, sizeof(*monitor.peers), "monitor");
+    for (int r = 0; r < N; r++) {
+        monitor.peers[r].descriptor = monitor.star.sockets[r];
+        monitor.star.sockets[r] = -1;
+    }
+    watch_init(&monitor.watch, me->rank, N, monitor.star.hosts, clock_ms());
+    monitor.timeout_ms = timeout_ms;
+    CHECK(pipe2(monitor.wake, O_CLOEXEC) == 0, "monitor: cannot make a pipe: %s", strerror(errno));
+
+    sigset_t all, before; /* signals are for the main thread */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int status = pthread_create(&monitor.thread, NULL, watch_ranks, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    CHECK(status == 0, "monitor: cannot start a thread: %s", strerror(status));
+    monitor.is_running = 1;
+}
+
+void monitor_set_timeout(double timeout_ms)
+{
+    pthread_mutex_lock(&monitor.lock);
+    monitor.timeout_ms = timeout_ms;
+    pthread_mutex_unlock(&monitor.lock);
+}
+
+/* The thread takes the first command that it is given. */
+static void give_command(Command command, int exit_code)
+{
+    pthread_mutex_lock(&monitor.lock);
+    monitor.command = monitor.command == COMMAND_ABORT ? COMMAND_ABORT : command;
+    monitor.exit_code = exit_code;
+    pthread_mutex_unlock(&monitor.lock);
+    while (write(monitor.wake[1], "", 1) < 0 && errno == EINTR) {
+    }
+}
+
+/* 0, or -1 when the command is not done by then. */
+static int wait_until_done(double wait_ms)
+{
+    struct timespec end;
+    clock_gettime(CLOCK_REALTIME, &end);
+    int64_t end_ns = end.tv_nsec + (int64_t)(wait_ms * 1e6);
+    end.tv_sec += (time_t)(end_ns / 1000000000);
+    end.tv_nsec = (long)(end_ns % 1000000000);
+    pthread_mutex_lock(&monitor.lock);
+    int status = 0;
+    while (!monitor.is_done && status == 0) {
+        status = pthread_cond_timedwait(&monitor.changed, &monitor.lock, &end);
+    }
+    int is_done = monitor.is_done;
+    pthread_mutex_unlock(&monitor.lock);
+    return is_done ? 0 : -1;
+}
+
+int monitor_abort(int exit_code)
+{
+    if (!monitor.is_running || pthread_equal(pthread_self(), monitor.thread)) {
+        return -1;
+    }
+    give_command(COMMAND_ABORT, exit_code);
+    return wait_until_done(2 * FAREWELL_MS);
+}
+
+void monitor_await_verdict(void)
+{
+    if (monitor.is_running) {
+        wait_until_done(VERDICT_MS);
+    }
+}
+
+void monitor_finish(void)
+{
+    if (!monitor.is_running) {
+        return;
+    }
+    give_command(COMMAND_FINISH, 0);
+    pthread_join(monitor.thread, NULL);
+    for (int r = 0; r < monitor.me.rank_count; r++) {
+        close_peer(&monitor.peers[r]);
+    }
+    close(monitor.wake[0]);
+    close(monitor.wake[1]);
+    watch_release(&monitor.watch);
+    star_release(&monitor.star);
+    memory_free(monitor.peers);
+    monitor.is_running = 0;
+}

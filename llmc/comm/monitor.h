@@ -1,0 +1,38 @@
+/* The monitor: a thread on every rank that sees when another rank is lost, and ends this one instead of
+ * letting it wait for ever.
+ *
+ * Its wires are the star: each rank beats to rank 0, and rank 0 to each, a few times within the timeout. A
+ * beat tells which collectives the rank has begun. Three things make a rank lost:
+ *   its connection closes without a goodbye (it was killed): seen at once;
+ *   it is silent for longer than the timeout (it is stopped, or its machine is gone);
+ *   others wait in a collective for longer than the timeout and it has not come (its main thread hangs).
+ * Rank 0 finds out, tells the others who it is, and every rank ends with EXIT_FAULT and one line, from the
+ * monitor thread, whatever its other threads are doing. If rank 0 is the one, each sees that by itself.
+ *
+ * A rank that fails with an error of its own says so first: then all end with its exit code and no line but
+ * its own (and one from each other machine). A rank that is done says goodbye.
+ */
+#ifndef LLMC_COMM_MONITOR_H
+#define LLMC_COMM_MONITOR_H
+
+#include "llmc/comm/transport.h"
+
+/* Starts the thread, which takes the star's connections. */
+void monitor_start(const Membership *me, Star *star, double timeout_ms);
+
+void monitor_set_timeout(double timeout_ms);
+
+/* Tell the others that this rank fails. Returns 0 when they know, -1 if that took too long. */
+int monitor_abort(int exit_code);
+
+/* When a connection broke: waits until the monitor, which is about to learn why, ends this process. Returns
+ * if it has found nothing wrong for a while. */
+void monitor_await_verdict(void);
+
+/* All ranks are done: waits until all have said goodbye, and ends the thread. */
+void monitor_finish(void);
+
+/* Flushes what can be flushed without waiting, and ends the process without anybody's exit handlers. */
+void monitor_end_process(int exit_code) __attribute__((noreturn));
+
+#endif
