@@ -23,7 +23,8 @@ struct Reducer {
     ReducerConfig config;
     int64_t arena_bytes, wire_bytes; /* of one element */
 
-    /* Final elements that are not yet in a bucket, from pending_offset on. Only backward's thread touches them. */
+    /* Final elements that are not yet in a bucket, from pending_offset on. Only backward's thread touches
+     * them. */
     int64_t pending_offset, pending_count;
 
     Bucket *buckets; /* of this step, in order */

@@ -6,7 +6,8 @@
  * ranges alike. Buckets are ranges of the arena, never copies.
  *
  * In exact mode wte's dense part comes first, and overlaps all of backward; what the embedding of the last
- * slot adds to it (late rows: those of the tokens in one batch) is summed last, only for rows that a rank has.
+ * slot adds to it (late rows: those of the tokens in one batch) is summed last, only for rows that a rank
+ * has.
  */
 #ifndef LLMC_COMM_REDUCER_H
 #define LLMC_COMM_REDUCER_H
@@ -46,11 +47,12 @@ typedef struct Reducer Reducer;
 Reducer *reducer_create(const ReducerConfig *config);
 void reducer_free(Reducer *reducer);
 
-/* A SlotContext's range_done: `count` elements from offset are final on this rank. Never blocks on the network. */
+/* A SlotContext's range_done: `count` elements from offset are final on this rank. Never blocks on the
+ * network. */
 void reducer_range_done(void *reducer, int64_t offset, int64_t count);
 
-/* All that backward left: the rest of the buckets, late rows (sums (count, row_count) int64 for rows `tokens`,
- * rising), and the tail. Returns when everything is summed, in place, on every rank. */
+/* All that backward left: the rest of the buckets, late rows (sums (count, row_count) int64 for rows
+ * `tokens`, rising), and the tail. Returns when everything is summed, in place, on every rank. */
 typedef struct ReducerRest {
     const int32_t *tokens;
     const int64_t *sums;

@@ -16,7 +16,8 @@ static void wait_for_the_end(void)
     comm_barrier();
 }
 
-/* The first differing place, widened to the option around it: `"name":value` up to the next comma or brace. */
+/* The first differing place, widened to the option around it: `"name":value` up to the next comma or
+ * brace. */
 static void option_at(char *out, size_t out_bytes, const char *json, size_t place)
 {
     size_t begin = place, end = place;

@@ -1,5 +1,5 @@
-/* What stands between the slots of a step and its update: gradients summed over ranks while backward runs. With one
- * rank there is nothing to sum; the trace still learns when backward finished each block.
+/* What stands between the slots of a step and its update: gradients summed over ranks while backward runs.
+ * With one rank there is nothing to sum; the trace still learns when backward finished each block.
  */
 #ifndef LLMC_RUN_REDUCTION_H
 #define LLMC_RUN_REDUCTION_H

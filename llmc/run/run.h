@@ -45,8 +45,8 @@ void run_close(Run *run);
 /* Evaluate both splits now and tell. -1 with *error (bad data); 0 also when a signal cut it short. */
 int run_evaluate(Run *run, double left_ms, Error *error);
 
-/* save.c. Begin a snapshot of the state after `step` updates, on rank 0: training goes on while it is written. A
- * failure is said and counted; the run goes on. */
+/* save.c. Begin a snapshot of the state after `step` updates, on rank 0: training goes on while it is
+ * written. A failure is said and counted; the run goes on. */
 void run_save(Run *run);
 /* Before an update changes the state: wait until it is copied. */
 void run_save_copied(Run *run);

@@ -28,8 +28,8 @@ typedef struct Trace {
     double zero_ms;
 } Trace;
 
-/* Room for `steps` updates from first_step on, with spans_per_step spans each. Collective when there are steps: the
- * clocks of all ranks begin together. */
+/* Room for `steps` updates from first_step on, with spans_per_step spans each. Collective when there are
+ * steps: the clocks of all ranks begin together. */
 void trace_init(Trace *trace, int64_t first_step, int64_t steps, int64_t spans_per_step);
 void trace_release(Trace *trace);
 
@@ -43,8 +43,8 @@ void trace_add_span(Trace *trace, const TraceSpan *span);
 /* The training thread's, which ends now. */
 void trace_add(Trace *trace, const char *name, int64_t step, double begin_ms);
 
-/* Collective: write what all ranks kept, each as a process, to out_dir/trace.json on rank 0. Nothing if there is
- * nothing. -1 with *error. */
+/* Collective: write what all ranks kept, each as a process, to out_dir/trace.json on rank 0. Nothing if there
+ * is nothing. -1 with *error. */
 int trace_write(const Trace *trace, const char *out_dir, Error *error);
 
 #endif

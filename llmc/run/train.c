@@ -74,9 +74,9 @@ static int is_stopping(void)
     return signal_number != 0;
 }
 
-/* Forward and backward of this rank's slots. Ranks that were asked to stop tell the others before the last slot, whose
- * backward all-reduces: all cut this step, or none. Returns 0 when all slots are done, 1 when the step is cut: then
- * nothing was updated, and whoever resumes repeats it; -1 with *error. */
+/* Forward and backward of this rank's slots. Ranks that were asked to stop tell the others before the last
+ * slot, whose backward all-reduces: all cut this step, or none. Returns 0 when all slots are done, 1 when the
+ * step is cut: then nothing was updated, and whoever resumes repeats it; -1 with *error. */
 static int run_slots(Loop *loop, double *compute_ms, Error *error)
 {
     RunModel *model = &loop->run->model;
