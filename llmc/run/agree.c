@@ -1,4 +1,3 @@
-#define _GNU_SOURCE
 #include "llmc/run/agree.h"
 
 #include <inttypes.h>
@@ -30,17 +29,6 @@ static void option_at(char *out, size_t out_bytes, const char *json, size_t plac
     snprintf(out, out_bytes, "%.*s", (int)(end - begin), json + begin);
 }
 
-static char *options_json(const Options *options)
-{
-    char *json = NULL;
-    size_t bytes = 0;
-    FILE *memory = open_memstream(&json, &bytes);
-    CHECK(memory, "out of memory");
-    options_print_json(options, memory);
-    CHECK(fclose(memory) == 0, "out of memory");
-    return json;
-}
-
 /* The lowest rank for which `mine` is not 0, or rank_count. */
 static int first_marked_rank(uint64_t mine)
 {
@@ -60,7 +48,7 @@ int agree_on_options(const Options *options, Error *error)
     if (comm_rank_count() == 1) {
         return 0;
     }
-    char *mine = options_json(options);
+    char *mine = options_to_json(options);
     int64_t bytes = (int64_t)strlen(mine) + 1;
     comm_broadcast(&bytes, sizeof(bytes), 0);
     char *first = memory_alloc((size_t)bytes, 1, "options of rank 0");

@@ -84,6 +84,8 @@ void options_print_help(FILE *out);
 void options_print_summary(const Options *options, FILE *out);
 /* One JSON object on one line. */
 void options_print_json(const Options *options, FILE *out);
+/* The same as a string; the caller frees it with free(). */
+char *options_to_json(const Options *options);
 /* What is allowed but probably not meant, one line each. */
 void options_print_notices(const Options *options, FILE *out);
 /* One line for each option that changes results and differs from `json` (written by options_print_json).

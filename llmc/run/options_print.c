@@ -1,5 +1,6 @@
 #define _GNU_SOURCE
 #include <jansson.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "llmc/base/memory.h"
@@ -80,6 +81,17 @@ void options_print_json(const Options *options, FILE *out)
         option_print_json(options, &option_specs[i], out);
     }
     putc('}', out);
+}
+
+char *options_to_json(const Options *options)
+{
+    char *json = NULL;
+    size_t bytes = 0;
+    FILE *memory = open_memstream(&json, &bytes);
+    CHECK(memory, "out of memory");
+    options_print_json(options, memory);
+    CHECK(fclose(memory) == 0, "out of memory");
+    return json;
 }
 
 void options_print_notices(const Options *options, FILE *out)

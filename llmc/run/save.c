@@ -1,4 +1,3 @@
-#define _GNU_SOURCE
 #include <inttypes.h>
 #include <omp.h>
 #include <stdio.h>
@@ -24,12 +23,7 @@ void run_save(Run *run)
         return;
     }
     const Options *options = &run->options;
-    char *json = NULL;
-    size_t json_bytes = 0;
-    FILE *memory = open_memstream(&json, &json_bytes);
-    CHECK(memory, "out of memory");
-    options_print_json(options, memory);
-    CHECK(fclose(memory) == 0, "out of memory");
+    char *json = options_to_json(options);
     SnapshotInfo info = {
         .shape = run->model.table.shape,
         .step = run->step,
