@@ -30,8 +30,8 @@ endif
 # ---- what is built -----------------------------------------------------------------------------------------------------
 PROGRAMS := train_gpt2 test_gpt2 data_prep/tokenize
 
-# comm: one file of comm_*.c is linked.
-COMM_SOURCES := $(if $(filter 1,$(MPI)),llmc/comm/comm_mpi.c,llmc/comm/comm_single.c)
+# comm: MPI=0 leaves out the one file that speaks MPI.
+COMM_SOURCES := $(filter-out %/comm_mpi$(if $(filter 1,$(MPI)),_missing).c,$(wildcard llmc/comm/*.c))
 LIB_SOURCES  := $(foreach floor,base model text data snapshot run,$(wildcard llmc/$(floor)/*.c)) $(COMM_SOURCES) \
                 llmc/compute/cpu_levels.c llmc/compute/levels/levels_$(if $(filter x86_64,$(MACHINE)),x86_64,portable).c
 LIB_OBJECTS  := $(LIB_SOURCES:%.c=$(B)/%.o) $(B)/llmc/text/vocabulary.o
@@ -53,6 +53,7 @@ LEVEL_OBJECTS := $(LEVELS:%=$(B)/cpu/%.o)
 
 MODULE_TESTS := $(patsubst dev/test/%.c,$(B)/test/%,$(wildcard dev/test/test_*.c))
 OP_TESTS     := $(foreach level,$(LEVELS),$(patsubst dev/ops/%.c,$(B)/ops/$(level)/%,$(wildcard dev/ops/test_*.c)))
+TEST_TOOLS   := $(B)/test/damage
 SHELL_TESTS  := $(wildcard dev/test/test_*.sh)
 FUZZERS      := $(patsubst dev/fuzz/%.c,$(B)/fuzz/%,$(wildcard dev/fuzz/fuzz_*.c))
 BENCHES      := $(patsubst dev/bench/%.c,$(B)/bench/%,$(wildcard dev/bench/*.c))
@@ -73,7 +74,7 @@ $(B)/train_gpt2 $(B)/test_gpt2: $(B)/%: $(B)/%.o $(LEVEL_OBJECTS) $(B)/libllmc.a
 
 $(B)/data_prep/tokenize: $(patsubst %.c,$(B)/%.o,$(wildcard data_prep/*.c)) $(B)/libllmc.a
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -larchive -lm -lpthread
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -larchive -lz -lm -lpthread
 
 $(B)/libllmc.a: $(LIB_OBJECTS)
 	$(call say,AR,$@)
@@ -121,7 +122,7 @@ $(B)/fuzz/%: $(B)/dev/fuzz/%.o $(B)/dev/fuzz/driver.o $(LEVEL_OBJECTS) $(B)/libl
 	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
 # ---- targets for people --------------------------------------------------------------------------------------------------
-test: $(PROGRAMS) $(MODULE_TESTS) $(OP_TESTS) $(FUZZERS) ## every test that this machine can run
+test: $(PROGRAMS) $(MODULE_TESTS) $(OP_TESTS) $(TEST_TOOLS) $(FUZZERS) ## every test that this machine can run
 	$(Q)PROGRAMS=$(B) dev/test/run.sh $(MODULE_TESTS) $(OP_TESTS) $(SHELL_TESTS)
 
 module-tests: $(MODULE_TESTS) ## only the module tests (with SANITIZE=... under a sanitizer)

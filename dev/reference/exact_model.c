@@ -188,12 +188,12 @@ static void embedding_backward(const Workspace *work, const double *d_x)
 {
     const ExactPass *pass = work->pass;
     double *d_wte = gradient(work, params_wte_index()), *d_wpe = gradient(work, params_wpe_index());
-    double unit = term_unit(work->M, work->rounding);
     for (int64_t m = 0; m < work->M; m++) {
         for (int64_t c = 0; c < work->C; c++) {
             double value = d_x[m * work->C + c];
-            d_wte[pass->tokens[m] * work->C + c] += rounded(value, unit, work->rounding);
-            d_wpe[m % pass->T * work->C + c] += rounded(value, unit, work->rounding);
+            double *token = &d_wte[pass->tokens[m] * work->C + c], *place = &d_wpe[m % pass->T * work->C + c];
+            *token = added(*token, value, work->rounding);
+            *place = added(*place, value, work->rounding);
         }
     }
 }
@@ -210,9 +210,9 @@ static double cross_entropy(double *d_logits, const double *logits, int64_t targ
     for (int64_t v = 0; v < V; v++) {
         double distance = rounded(logits[v] - largest, rounding->sum_unit, rounding);
         d_logits[v] = rounded(exp(distance), unit, rounding);
-        sum += d_logits[v];
+        sum = added(sum, d_logits[v], rounding);
     }
-    sum = rounded(sum, unit + rounding->sum_unit * sqrt((double)V) / 4.0, rounding);
+    sum = rounded(sum, unit, rounding);
     for (int64_t v = 0; v < V; v++) {
         double p = rounded(d_logits[v] / sum, rounding->sum_unit, rounding);
         d_logits[v] = (p - (v == target ? 1.0 : 0.0)) / (double)work->M;

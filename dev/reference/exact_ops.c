@@ -34,14 +34,29 @@ void round_stored(double *x, int64_t count, Rounding *rounding)
     round_all(x, count, rounding->storage_unit, rounding);
 }
 
-double term_unit(int64_t K, const Rounding *rounding)
+double added(double sum, double term, const Rounding *rounding)
 {
-    return rounding->sum_unit * sqrt(1.0 + (double)K / 8.0);
+    return rounding->sum_unit > 0 ? (double)((float)sum + (float)term) : sum + term;
 }
 
-static double result_unit(int64_t K, const Rounding *rounding)
+/* A way through 0 .. count-1: from anywhere, up or down. */
+typedef struct Order {
+    int64_t first, step, count;
+} Order;
+
+static Order draw_order(int64_t count, Rounding *rounding)
 {
-    return rounding->sum_unit * sqrt((double)K) / 4.0;
+    if (rounding->sum_unit == 0) {
+        return (Order){0, 1, count};
+    }
+    double position = (random_sign_unit(rounding) + 1.0) / 2.0 * (double)count;
+    int64_t first = (int64_t)position;
+    return (Order){first < count ? first : 0, random_sign_unit(rounding) < 0 ? count - 1 : 1, count};
+}
+
+static int64_t in_order(const Order *order, int64_t i)
+{
+    return (order->first + i % order->count * order->step) % order->count;
 }
 
 static double function_unit(const Rounding *rounding)
@@ -49,44 +64,91 @@ static double function_unit(const Rounding *rounding)
     return function_units * rounding->sum_unit;
 }
 
-/* Rows first .. first + 3 (as many as there are) of a product whose a (M,K) is dense. */
-static void product_rows(double *restrict out, const double *restrict a, const double *restrict b,
-                         const Product *product, int64_t first)
+/* A product whose operands lie densely, in double or as fp32 has them. */
+typedef struct DenseProduct {
+    double *sum, *a, *b;
+    float *sum_low, *a_low, *b_low;
+    int64_t M, N, K;
+    Order order; /* of the terms */
+} DenseProduct;
+
+enum { PRODUCT_ROWS = 4 /* that share each read of b */ };
+
+static void rows_exact(const DenseProduct *product, int64_t first, int64_t last)
 {
     int64_t N = product->N, K = product->K;
-    int64_t last = first + 4 < product->M ? first + 4 : product->M;
     for (int64_t k = 0; k < K; k++) {
+        const double *restrict b = product->b + k * N;
         for (int64_t m = first; m < last; m++) {
-            double factor = a[m * K + k];
+            double *restrict sum = product->sum + m * N;
+            double factor = product->a[m * K + k];
             for (int64_t n = 0; n < N; n++) {
-                out[m * N + n] += factor * b[k * N + n];
+                sum[n] += factor * b[n];
             }
         }
     }
 }
 
+static void rows_in_fp32(const DenseProduct *product, int64_t first, int64_t last)
+{
+    int64_t N = product->N, K = product->K;
+    for (int64_t i = 0; i < K; i++) {
+        int64_t k = in_order(&product->order, i);
+        const float *restrict b = product->b_low + k * N;
+        for (int64_t m = first; m < last; m++) {
+            float *restrict sum = product->sum_low + m * N;
+            float factor = product->a_low[m * K + k];
+            for (int64_t n = 0; n < N; n++) {
+                sum[n] += factor * b[n];
+            }
+        }
+    }
+}
+
+static float *to_fp32(const double *values, int64_t count)
+{
+    float *low = memory_alloc((size_t)count, sizeof(*low), "operand in fp32");
+    for (int64_t i = 0; i < count; i++) {
+        low[i] = (float)values[i];
+    }
+    return low;
+}
+
 void product_add(const Product *product, Rounding *rounding)
 {
     int64_t M = product->M, N = product->N, K = product->K;
-    double *a = memory_alloc((size_t)(M * K), sizeof(*a), "operand");
-    double *sum = memory_alloc_zeroed((size_t)(M * N), sizeof(*sum), "product");
-    double unit = sqrt(pow(term_unit(K, rounding), 2) + pow(rounding->storage_unit, 2));
-    for (int64_t m = 0; m < M; m++) {
-        for (int64_t k = 0; k < K; k++) {
-            a[m * K + k] = product->a[m * product->row_stride + k * product->column_stride];
+    int is_exact = rounding->sum_unit == 0;
+    DenseProduct dense = {.M = M, .N = N, .K = K, .order = draw_order(K, rounding)};
+    dense.a = memory_alloc((size_t)(M * K), sizeof(double), "operand");
+    dense.b = memory_alloc((size_t)(K * N), sizeof(double), "operand");
+    dense.sum = memory_alloc_zeroed((size_t)(M * N), sizeof(double), "product");
+    for (int64_t i = 0; i < M * K; i++) {
+        dense.a[i] = product->a[i / K * product->row_stride + i % K * product->column_stride];
+    }
+    memcpy(dense.b, product->b, (size_t)(K * N) * sizeof(double));
+    round_stored(dense.a, M * K, rounding);
+    round_stored(dense.b, K * N, rounding);
+    dense.a_low = is_exact ? NULL : to_fp32(dense.a, M * K);
+    dense.b_low = is_exact ? NULL : to_fp32(dense.b, K * N);
+    dense.sum_low = is_exact ? NULL : to_fp32(dense.sum, M * N);
+#pragma omp parallel for schedule(static)
+    for (int64_t m = 0; m < M; m += PRODUCT_ROWS) {
+        int64_t last = m + PRODUCT_ROWS < M ? m + PRODUCT_ROWS : M;
+        if (is_exact) {
+            rows_exact(&dense, m, last);
+        } else {
+            rows_in_fp32(&dense, m, last);
         }
     }
-    round_all(a, M * K, unit, rounding);
-#pragma omp parallel for schedule(static)
-    for (int64_t m = 0; m < M; m += 4) {
-        product_rows(sum, a, product->b, product, m);
-    }
-    round_all(sum, M * N, result_unit(K, rounding), rounding);
     for (int64_t i = 0; i < M * N; i++) {
-        product->out[i] += sum[i];
+        product->out[i] += is_exact ? dense.sum[i] : (double)dense.sum_low[i];
     }
-    memory_free(sum);
-    memory_free(a);
+    memory_free(dense.sum_low);
+    memory_free(dense.b_low);
+    memory_free(dense.a_low);
+    memory_free(dense.sum);
+    memory_free(dense.b);
+    memory_free(dense.a);
 }
 
 void linear_forward(double *out, const double *inp, const Linear *layer, int64_t M, Rounding *rounding)
@@ -111,17 +173,22 @@ void linear_backward(double *d_inp, const double *d_out, const double *inp, cons
     int64_t I = layer->I, O = layer->O;
     product_add(&(Product){d_inp, d_out, O, 1, layer->weight, M, I, O}, rounding);
     product_add(&(Product){layer->d_weight, d_out, 1, O, inp, O, I, M}, rounding);
-    double unit = term_unit(M, rounding);
-    for (int64_t o = 0; layer->d_bias && o < O; o++) {
-        double sum = 0;
-        for (int64_t m = 0; m < M; m++) {
-            sum += rounded(d_out[m * O + o], unit, rounding);
-        }
-        layer->d_bias[o] += rounded(sum, result_unit(M, rounding), rounding);
+    Order order = draw_order(M, rounding);
+    for (int64_t i = 0; layer->d_bias && i < M * O; i++) {
+        double *d_bias = &layer->d_bias[i % O];
+        *d_bias = added(*d_bias, d_out[in_order(&order, i / O) * O + i % O], rounding);
     }
 }
 
-/* xhat (C) = (x - mean) / deviation; returns 1 / deviation. */
+/* What rounding x adds to it. */
+static double rounding_of(double x, double unit, Rounding *rounding)
+{
+    return rounded(x, unit, rounding) - x;
+}
+
+/* xhat (C) = (x - mean) / deviation; returns 1 / deviation. Rounded as in programs that fold the mean into an
+ * offset, x * scale - mean * scale, and that update mean and variance together: as inexact as x is large, not as
+ * what is left of it. */
 static double normalise(double *xhat, const double *x, int64_t C, Rounding *rounding)
 {
     double mean = 0, square = 0, variance = 0;
@@ -129,15 +196,15 @@ static double normalise(double *xhat, const double *x, int64_t C, Rounding *roun
         mean += x[c] / (double)C;
         square += x[c] * x[c] / (double)C;
     }
-    /* A mean of cancelling terms is as inexact as the terms are large. */
-    mean += rounded(sqrt(square), rounding->sum_unit, rounding) - sqrt(square);
+    mean += rounding_of(sqrt(square), rounding->sum_unit, rounding);
     for (int64_t c = 0; c < C; c++) {
-        xhat[c] = rounded(x[c] - mean, rounding->sum_unit, rounding);
-        variance += xhat[c] * xhat[c] / (double)C;
+        variance += (x[c] - mean) * (x[c] - mean) / (double)C;
     }
+    variance += rounding_of(2.0 * sqrt(square * variance), rounding->sum_unit, rounding);
     double scale = rounded(1.0 / sqrt(variance + norm_epsilon), function_unit(rounding), rounding);
+    double offset = rounded(mean * scale, rounding->sum_unit, rounding);
     for (int64_t c = 0; c < C; c++) {
-        xhat[c] = rounded(xhat[c] * scale, rounding->sum_unit, rounding);
+        xhat[c] = rounded(x[c] * scale, rounding->sum_unit, rounding) - offset;
     }
     return scale;
 }
@@ -158,27 +225,26 @@ void norm_backward(const NormBackward *norm, Rounding *rounding)
 {
     int64_t C = norm->C, M = norm->M;
     double *xhat = memory_alloc((size_t)C, sizeof(*xhat), "normalised vector");
-    double unit = term_unit(C, rounding), sum_unit = term_unit(M, rounding);
-    for (int64_t m = 0; m < M; m++) {
+    Order order = draw_order(M, rounding);
+    for (int64_t i = 0; i < M; i++) {
+        int64_t m = in_order(&order, i);
         const double *d_out = norm->d_out + m * C;
         double scale = normalise(xhat, norm->inp + m * C, C, rounding);
         double d_mean = 0, d_deviation = 0;
         for (int64_t c = 0; c < C; c++) {
             double d_xhat = d_out[c] * norm->weight[c];
-            d_mean += rounded(d_xhat, unit, rounding) / (double)C;
-            d_deviation += rounded(d_xhat * xhat[c], unit, rounding) / (double)C;
-            norm->d_weight[c] += rounded(d_out[c] * xhat[c], sum_unit, rounding);
-            norm->d_bias[c] += rounded(d_out[c], sum_unit, rounding);
+            d_mean = added(d_mean, d_xhat, rounding);
+            d_deviation = added(d_deviation, d_xhat * xhat[c], rounding);
+            norm->d_weight[c] = added(norm->d_weight[c], d_out[c] * xhat[c], rounding);
+            norm->d_bias[c] = added(norm->d_bias[c], d_out[c], rounding);
         }
         for (int64_t c = 0; c < C; c++) {
             double d_xhat = rounded(d_out[c] * norm->weight[c], rounding->sum_unit, rounding);
-            double along = rounded(xhat[c] * d_deviation, rounding->sum_unit, rounding);
+            double along = rounded(xhat[c] * d_deviation / (double)C, rounding->sum_unit, rounding);
             norm->d_inp[m * C + c] +=
-                rounded(scale * (d_xhat - d_mean - along), rounding->sum_unit, rounding);
+                rounded(scale * (d_xhat - d_mean / (double)C - along), rounding->sum_unit, rounding);
         }
     }
-    round_all(norm->d_weight, C, result_unit(M, rounding), rounding);
-    round_all(norm->d_bias, C, result_unit(M, rounding), rounding);
     memory_free(xhat);
 }
 
@@ -208,12 +274,12 @@ void gelu_backward_exact(double *d_inp, const double *d_out, const double *inp, 
     round_stored(d_inp, count, rounding);
 }
 
-/* Sum of a[i] * b[i] over count, each product rounded as a term. */
+/* Sum of a[i] * b[i] over count. */
 static double rounded_dot(const double *a, const double *b, int64_t count, Rounding *rounding)
 {
-    double sum = 0, unit = term_unit(count, rounding);
+    double sum = 0;
     for (int64_t i = 0; i < count; i++) {
-        sum += rounded(a[i] * b[i], unit, rounding);
+        sum = added(sum, rounded(a[i] * b[i], rounding->sum_unit, rounding), rounding);
     }
     return sum;
 }
@@ -231,9 +297,9 @@ static void head_probabilities(double *p, const Head *head, int64_t t, Rounding 
     }
     for (int64_t j = 0; j <= t; j++) {
         p[j] = rounded(exp(p[j] - largest), function_unit(rounding), rounding);
-        sum += p[j];
+        sum = added(sum, p[j], rounding);
     }
-    sum = rounded(sum, function_unit(rounding) + result_unit(t + 1, rounding), rounding);
+    sum = rounded(sum, function_unit(rounding), rounding);
     for (int64_t j = 0; j <= t; j++) {
         p[j] /= sum;
     }
@@ -248,11 +314,10 @@ void head_forward(const Head *head, Rounding *rounding)
         double *out = head->out + t * C;
         memset(out, 0, (size_t)HS * sizeof(*out));
         head_probabilities(p, head, t, rounding);
-        round_all(p, t + 1, term_unit(t + 1, rounding), rounding);
         for (int64_t j = 0; j <= t; j++) {
             const double *v = head->qkv + j * 3 * C + 2 * C;
             for (int64_t c = 0; c < HS; c++) {
-                out[c] += p[j] * v[c];
+                out[c] = added(out[c], p[j] * v[c], rounding);
             }
         }
         round_stored(out, HS, rounding);
@@ -267,7 +332,6 @@ static void head_backward_position(const Head *head, double *p, int64_t t, Round
     const double *q = head->qkv + t * 3 * C;
     const double *d_out = head->d_out + t * C;
     double *d_q = head->d_qkv + t * 3 * C;
-    double unit = term_unit(head->T, rounding);
     head_probabilities(p, head, t, rounding);
     double mean = rounded_dot(d_out, head->out + t * C, HS, rounding);
     for (int64_t j = 0; j <= t; j++) {
@@ -276,9 +340,9 @@ static void head_backward_position(const Head *head, double *p, int64_t t, Round
         double d_p = rounded_dot(d_out, k + C, HS, rounding);
         double d_score = rounded(p[j] * (d_p - mean) / sqrt((double)HS), rounding->storage_unit, rounding);
         for (int64_t c = 0; c < HS; c++) {
-            d_q[c] += rounded(d_score * k[c], unit, rounding);
-            d_k[c] += rounded(d_score * q[c], unit, rounding);
-            d_v[c] += rounded(p[j] * d_out[c], unit, rounding);
+            d_q[c] = added(d_q[c], d_score * k[c], rounding);
+            d_k[c] = added(d_k[c], d_score * q[c], rounding);
+            d_v[c] = added(d_v[c], p[j] * d_out[c], rounding);
         }
     }
 }

@@ -4,10 +4,10 @@
  * rounding can be (Monte Carlo arithmetic, Parker 1997). What such a pass differs by from one without
  * rounding is how far a correct program may be off for this very model and batch. The sizes:
  *   a stored value            storage: 2^-24 for fp32, 2^-8 for bf16
- *   a sum of K products       each term by sum * sqrt(1 + K/8), the result by sum * sqrt(K)/4, sum = 2^-24:
- *                             rounding of partial sums kept in four or more accumulators, for terms of either
- *                             sign and for terms of one sign
- *   exp, tanh, reciprocals    4 * sum
+ *   a sum                     added term by term in fp32, the long ones in an order of each pass's own: rounding
+ *                             of terms that are alike does not average out, and partial sums may be larger than
+ *                             the sum, so that no formula replaces adding
+ *   exp, tanh, reciprocals    4 * sum, sum = 2^-24
  */
 #ifndef LLMC_REFERENCE_EXACT_OPS_H
 #define LLMC_REFERENCE_EXACT_OPS_H
@@ -25,8 +25,8 @@ typedef struct Rounding {
 double rounded(double x, double unit, Rounding *rounding);
 /* As when they are written to memory. */
 void round_stored(double *x, int64_t count, Rounding *rounding);
-/* The unit of one term of a sum of K. */
-double term_unit(int64_t K, const Rounding *rounding);
+/* sum + term, in fp32 unless exact. */
+double added(double sum, double term, const Rounding *rounding);
 
 /* out (M,N) += a (M,K) * b (K,N), a's element (m,k) at a[m * row_stride + k * column_stride]. */
 typedef struct Product {

@@ -86,7 +86,8 @@ static int compare_gradients(const Reference *reference, const Found *found, con
             columns = spec->columns / rows;
         }
         Tolerance tolerance;
-        tolerance_init(&tolerance, exact->gradient_squares + spec->offset, rows, columns, floor);
+        tolerance_init(&tolerance, exact->gradient_squares + spec->offset, rows, columns, exact->passes,
+                       floor);
         Comparison comparison = {spec->name, found->gradients + spec->offset,
                                  reference->gradients + spec->offset, exact->gradients + spec->offset,
                                  dtype == DTYPE_FP32};
@@ -102,7 +103,8 @@ static int compare_all(const Reference *reference, const Found *found, DType dty
     Tolerance tolerance;
     exact_result_init(&exact, reference, dtype);
     int64_t M = (int64_t)reference->B * reference->T;
-    tolerance_init(&tolerance, exact.logit_squares, M, reference->table.shape.vocab_size, 1e-30);
+    tolerance_init(&tolerance, exact.logit_squares, M, reference->table.shape.vocab_size, exact.passes,
+                   1e-30);
     Comparison logits = {"logits", found->logits, reference->logits, exact.logits, dtype == DTYPE_FP32};
     int failed = compare(&logits, &tolerance);
     tolerance_release(&tolerance);

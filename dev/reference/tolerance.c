@@ -13,11 +13,13 @@ static const double deviations_max = 1.41421356 * 6.0 * 4.0 / 3.0;
 
 /* As many noisy passes as the time allows: few suffice where many elements share a scale. */
 static const double pass_operations_max = 4e10;
-enum { PASSES_MIN = 2, PASSES_MAX = 16 };
+enum { PASSES_MIN = 4, PASSES_MAX = 16 };
 
-void tolerance_init(Tolerance *tolerance, const float *squares, int64_t rows, int64_t columns, double floor)
+void tolerance_init(Tolerance *tolerance, const float *squares, int64_t rows, int64_t columns, int passes,
+                    double floor)
 {
-    *tolerance = (Tolerance){.rows = rows, .columns = columns, .squares = squares, .floor = floor};
+    *tolerance =
+        (Tolerance){.rows = rows, .columns = columns, .passes = passes, .squares = squares, .floor = floor};
     tolerance->row_means = memory_alloc_zeroed((size_t)rows, sizeof(double), "row deviations");
     tolerance->column_means = memory_alloc_zeroed((size_t)columns, sizeof(double), "column deviations");
     for (int64_t row = 0; row < rows; row++) {
@@ -45,15 +47,23 @@ static double steadied(double mean, int64_t count, double whole_mean)
 }
 
 /* The deviation expected of an element is its row's times its column's over the whole's: rounding of a sum of
- * products scales with both factors. The element's own, where it is larger, wins. */
+ * products scales with both factors. What an element of a row is off by, it shares with others of the row: so
+ * a row speaks for itself after enough passes, however long it is. The element's own deviation, where it is
+ * larger, wins. */
 double tolerance_at(const Tolerance *tolerance, int64_t row, int64_t column)
 {
+    enum { ROW_PASSES_MIN = 8, COLUMN_SQUARES_MIN = 64 };
     double own = tolerance->squares[row * tolerance->columns + column];
     double pooled = 0;
     if (tolerance->mean > 0) {
-        pooled = steadied(tolerance->row_means[row], tolerance->columns, tolerance->mean) *
-                 steadied(tolerance->column_means[column], tolerance->rows, tolerance->mean) /
-                 tolerance->mean;
+        double row_mean = tolerance->row_means[row], column_mean = tolerance->column_means[column];
+        if (tolerance->passes < ROW_PASSES_MIN) {
+            row_mean = steadied(row_mean, tolerance->columns, tolerance->mean);
+        }
+        if (tolerance->rows * tolerance->passes < COLUMN_SQUARES_MIN) {
+            column_mean = steadied(column_mean, tolerance->rows, tolerance->mean);
+        }
+        pooled = row_mean * column_mean / tolerance->mean;
     }
     return deviations_max * sqrt(own > pooled ? own : pooled) + tolerance->floor;
 }
@@ -131,7 +141,7 @@ void exact_result_init(ExactResult *result, const Reference *reference, DType dt
     result->loss = mean_of(losses, M);
     Rounding rounding = {dtype == DTYPE_BF16 ? 0x1p-8 : 0x1p-24, 0x1p-24, 1};
     double loss_square = 0;
-    int passes = pass_count(reference);
+    int passes = result->passes = pass_count(reference);
     for (int i = 0; i < passes; i++) {
         loss_square += noisy_pass(result, &pass, &rounding, passes);
     }

@@ -13,13 +13,15 @@
  * the q, k and v parts of a bias. Owned by the caller. */
 typedef struct Tolerance {
     int64_t rows, columns;
+    int passes;           /* that the squares are a mean of */
     const float *squares; /* (rows,columns) mean squared deviation of each element; borrowed */
     double *row_means, *column_means;
     double mean;
     double floor; /* of number formats on the way */
 } Tolerance;
 
-void tolerance_init(Tolerance *tolerance, const float *squares, int64_t rows, int64_t columns, double floor);
+void tolerance_init(Tolerance *tolerance, const float *squares, int64_t rows, int64_t columns, int passes,
+                    double floor);
 void tolerance_release(Tolerance *tolerance);
 double tolerance_at(const Tolerance *tolerance, int64_t row, int64_t column);
 
@@ -29,6 +31,7 @@ typedef struct ExactResult {
     double *gradients; /* arena */
     double loss;
     float *logit_squares, *gradient_squares;
+    int passes;
     double loss_tolerance;
 } ExactResult;
 

@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# On a fresh machine: install what is missing, build, run every test that this machine can run. The last line is
+# `N passed, N failed`; the exit code is 0 if none failed.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+scripts/install_deps.sh --test
+# make's own closing word on a failure would come after the sum.
+make -j"$(nproc)" test ${MPI:+MPI=$MPI} 2>&1 | grep --line-buffered -vE '^make(\[[0-9]+\])?: \*\*\* .*test\] Error'
