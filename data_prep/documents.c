@@ -22,7 +22,6 @@ struct Documents {
     char *carry;       /* what was cut from the end of the chunk before */
     size_t carry_bytes;
     size_t carry_capacity;
-    int carry_begins; /* the carried bytes are the beginning of their document */
     JsonLines json;
     char *json_buffer;
     const char *json_input;
@@ -192,7 +191,7 @@ static int read_json(Documents *documents, Chunk *chunk, Error *error)
 }
 
 /* The chunk is full and its last document goes on: cut it where a word ends, and keep the rest for the next.
- * Returns 1, or 0 where there is no such place. */
+ * The document's beginning is such a place, if it is not the chunk's. Returns 1, or 0 where there is none. */
 static int cut_chunk(Documents *documents, Chunk *chunk)
 {
     DocumentMark *last = chunk->marks_count > 0 ? &chunk->marks[chunk->marks_count - 1] : NULL;
@@ -200,10 +199,6 @@ static int cut_chunk(Documents *documents, Chunk *chunk)
     size_t cut = begin + text_cut(documents->tokenizer, chunk->text + begin, chunk->bytes - begin);
     if (cut == 0) {
         return 0;
-    }
-    if (cut == begin) { /* the whole beginning of the document goes over */
-        documents->carry_begins = 1;
-        chunk->marks_count--;
     }
     size_t carry_bytes = chunk->bytes - cut;
     if (carry_bytes > documents->carry_capacity) {
@@ -225,10 +220,6 @@ static void take_carry(Documents *documents, Chunk *chunk)
     chunk->bytes = 0;
     chunk->marks_count = 0;
     chunk_reserve(chunk, CHUNK_BYTES + documents->carry_bytes);
-    if (documents->carry_begins) {
-        chunk_mark(chunk, MARK_BEGIN);
-        documents->carry_begins = 0;
-    }
     if (documents->carry_bytes > 0) {
         memcpy(chunk->text, documents->carry, documents->carry_bytes);
         chunk->bytes = documents->carry_bytes;

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "data_prep/gzip.h"
 #include "data_prep/magic.h"
 #include "llmc/base/memory.h"
 
@@ -30,7 +31,8 @@ typedef struct Layer {
     int can_seek;   /* LAYER_FILE */
     int is_used;    /* its one file, or the present entry, was handed out or unpacked by the layer above */
     int is_at_end;  /* nothing more to fill the buffer with */
-    struct archive *archive;
+    struct archive *archive; /* one of these unpacks it */
+    Gzip *gzip;
     TailWatch watch; /* of what the layer below gave to this archive */
     char name[LAYER_NAME_BYTES];
     char *buffer;
@@ -63,9 +65,11 @@ static void pop(Layers *layers)
         if (layer->descriptor > 0) {
             close(layer->descriptor);
         }
-    } else {
-        archive_read_free(layer->archive);
     }
+    archive_read_free(layer->archive);
+    gzip_free(layer->gzip);
+    layer->archive = NULL;
+    layer->gzip = NULL;
 }
 
 void layers_free(Layers *layers)
@@ -102,17 +106,21 @@ static int fail(Layers *layers, Error *error, const char *what)
     return error_set(error, "%s: %s", description, what);
 }
 
-/* libarchive's own words, or those of the callback that failed below it. */
-static int fail_archive(Layers *layers, const Layer *layer, Error *error)
+/* What unpacks this layer failed, for this reason (or NULL); or what lies below it did, and said so. */
+static int fail_layer(Layers *layers, const Layer *layer, const char *why, Error *error)
 {
     if (layers->callback_failed) {
         return -1;
     }
-    const char *why = archive_error_string(layer->archive);
     char text[256];
     snprintf(text, sizeof(text), "damaged or cut %s: %s", magic_name(layer->magic),
              why ? why : "its contents end too early");
     return fail(layers, error, text);
+}
+
+static int fail_archive(Layers *layers, const Layer *layer, Error *error)
+{
+    return fail_layer(layers, layer, archive_error_string(layer->archive), error);
 }
 
 /* Bytes of this layer's file or present entry, without its buffer. */
@@ -130,6 +138,13 @@ static ptrdiff_t read_below(Layers *layers, Layer *layer, char *out, size_t capa
             return error_set(error, "%s: cannot read: %s", layer->name, strerror(errno));
         }
         atomic_fetch_add(&layers->bytes_read, got);
+    } else if (layer->gzip) {
+        const char *why;
+        layers->error = error;
+        got = gzip_read(layer->gzip, out, capacity, &why);
+        if (got < 0) {
+            return fail_layer(layers, layer, why, error);
+        }
     } else {
         layers->error = error;
         got = archive_read_data(layer->archive, out, capacity);
@@ -157,10 +172,10 @@ static int fill(Layers *layers, Layer *layer, size_t wanted, Error *error)
     return 0;
 }
 
-/* libarchive asks layer `index` for bytes of the layer below it. */
-static la_ssize_t archive_wants_bytes(struct archive *archive, void *data, const void **bytes)
+/* The layer `context` is asked for bytes of the layer below it, by what unpacks it. */
+static ptrdiff_t below_bytes(void *context, const void **bytes)
 {
-    Layer *above = data;
+    Layer *above = context;
     Layers *layers = above->layers;
     Layer *below = &layers->layers[above->index - 1];
     if (below->begin == below->end) {
@@ -168,15 +183,24 @@ static la_ssize_t archive_wants_bytes(struct archive *archive, void *data, const
         below->end = 0;
         if (fill(layers, below, 1, layers->error) != 0) {
             layers->callback_failed = 1;
-            archive_set_error(archive, EIO, "cannot read");
-            return ARCHIVE_FATAL;
+            return -1;
         }
     }
     *bytes = below->buffer + below->begin;
     size_t count = below->end - below->begin;
     below->begin = below->end;
     tail_watch_push(&above->watch, *bytes, count);
-    return (la_ssize_t)count;
+    return (ptrdiff_t)count;
+}
+
+static la_ssize_t archive_wants_bytes(struct archive *archive, void *context, const void **bytes)
+{
+    ptrdiff_t count = below_bytes(context, bytes);
+    if (count < 0) {
+        archive_set_error(archive, EIO, "cannot read");
+        return ARCHIVE_FATAL;
+    }
+    return count;
 }
 
 /* A zip file has its table at the end: where it can be sought, it is read from there. */
@@ -198,9 +222,6 @@ static la_int64_t archive_seeks(struct archive *archive, void *data, la_int64_t 
 static void choose_formats(struct archive *archive, Magic magic, int can_seek)
 {
     switch (magic) {
-    case MAGIC_GZ:
-        archive_read_support_filter_gzip(archive);
-        break;
     case MAGIC_XZ:
         archive_read_support_filter_xz(archive);
         break;
@@ -221,6 +242,7 @@ static void choose_formats(struct archive *archive, Magic magic, int can_seek)
             archive_read_support_format_zip_streamable(archive);
         }
         return;
+    case MAGIC_GZ: /* gzip.c */
     case MAGIC_NONE:
         return;
     }
@@ -228,13 +250,43 @@ static void choose_formats(struct archive *archive, Magic magic, int can_seek)
     archive_read_support_format_empty(archive);
 }
 
+/* Let libarchive unpack this layer. */
+static int open_archive(Layers *layers, Layer *layer, Error *error)
+{
+    const Layer *below = layer - 1;
+    int can_seek = below->kind == LAYER_FILE && below->can_seek;
+    layer->archive = archive_read_new();
+    CHECK(layer->archive, "out of memory for reading an archive");
+    choose_formats(layer->archive, layer->magic, can_seek);
+    archive_read_set_read_callback(layer->archive, archive_wants_bytes);
+    archive_read_set_callback_data(layer->archive, layer);
+    if (can_seek && layer->magic == MAGIC_ZIP) {
+        archive_read_set_seek_callback(layer->archive, archive_seeks);
+    }
+    if (archive_read_open1(layer->archive) != ARCHIVE_OK) {
+        return fail_archive(layers, layer, error);
+    }
+    if (layer->kind == LAYER_ARCHIVE) {
+        return 0;
+    }
+    if (archive_filter_count(layer->archive) < 2) { /* else its bytes would be taken for text */
+        return fail_layer(layers, layer, "its header is damaged", error);
+    }
+    struct archive_entry *entry;
+    int result = archive_read_next_header(layer->archive, &entry);
+    if (result != ARCHIVE_OK && result != ARCHIVE_WARN && result != ARCHIVE_EOF) {
+        return fail_archive(layers, layer, error);
+    }
+    layer->is_at_end = result == ARCHIVE_EOF;
+    return 0;
+}
+
 /* Put a layer on top that unpacks what the present top holds. */
-static int push_archive(Layers *layers, Magic magic, Error *error)
+static int push_layer(Layers *layers, Magic magic, Error *error)
 {
     if (layers->count == LAYERS_MAX) {
         return fail(layers, error, "archives inside archives go too deep; unpack it first");
     }
-    const Layer *below = &layers->layers[layers->count - 1];
     Layer *layer = &layers->layers[layers->count];
     int is_container = magic == MAGIC_TAR || magic == MAGIC_ZIP;
     layer->kind = is_container ? LAYER_ARCHIVE : LAYER_COMPRESSED;
@@ -250,36 +302,16 @@ static int push_archive(Layers *layers, Magic magic, Error *error)
     if (is_container) {
         layer->name[0] = '\0';
     } else {
-        magic_strip_suffix(layer->name, sizeof(layer->name), below->name, magic);
+        magic_strip_suffix(layer->name, sizeof(layer->name), layer[-1].name, magic);
     }
-    layer->archive = archive_read_new();
-    CHECK(layer->archive, "out of memory for reading an archive");
     layers->count++;
     layers->error = error;
     layers->callback_failed = 0;
-    int can_seek = below->kind == LAYER_FILE && below->can_seek;
-    choose_formats(layer->archive, magic, can_seek);
-    archive_read_set_read_callback(layer->archive, archive_wants_bytes);
-    archive_read_set_callback_data(layer->archive, layer);
-    if (can_seek && magic == MAGIC_ZIP) {
-        archive_read_set_seek_callback(layer->archive, archive_seeks);
+    if (magic == MAGIC_GZ) {
+        layer->gzip = gzip_create(below_bytes, layer);
+        return 0;
     }
-    if (archive_read_open1(layer->archive) != ARCHIVE_OK) {
-        return fail_archive(layers, layer, error);
-    }
-    if (!is_container) {
-        if (archive_filter_count(layer->archive) < 2) { /* else its bytes would be taken for text */
-            archive_set_error(layer->archive, EINVAL, "its header is damaged");
-            return fail_archive(layers, layer, error);
-        }
-        struct archive_entry *entry;
-        int result = archive_read_next_header(layer->archive, &entry);
-        if (result != ARCHIVE_OK && result != ARCHIVE_WARN && result != ARCHIVE_EOF) {
-            return fail_archive(layers, layer, error);
-        }
-        layer->is_at_end = result == ARCHIVE_EOF;
-    }
-    return 0;
+    return open_archive(layers, layer, error);
 }
 
 /* Read what is left of the top's file or entry: a cut or damage behind the last entry shows here. */
@@ -406,7 +438,7 @@ int layers_next_file(Layers *layers, Error *error)
         if (magic == MAGIC_NONE) {
             return 1;
         }
-        if (push_archive(layers, magic, error) != 0) {
+        if (push_layer(layers, magic, error) != 0) {
             return -1;
         }
     }

@@ -130,7 +130,7 @@ void tail_watch_push(TailWatch *watch, const void *bytes, size_t count)
         watch->zip_bytes = count - (size_t)(mark - text);
         next = mark + 4;
     }
-    for (size_t i = count > 4 ? count - 4 : 3; i < count; i++) {
+    for (size_t i = count > 7 ? count - 4 : 3; i < count; i++) {
         watch->last = watch->last << 8 | text[i];
     }
 }

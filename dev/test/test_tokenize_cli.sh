@@ -110,7 +110,14 @@ head -c 900000 /dev/zero | tr '\0' ' ' >blank.txt
 gives 'white space longer than a chunk' blank.txt -- --eot=none blank.txt
 yes 'ä中 '"'"'s' | head -c 1500001 >many.txt
 gives 'characters across chunks' many.txt -- --eot=none many.txt
-cat book.txt hello.txt book.txt >three.txt
+for lines in 1 2 150000; do
+    yes ' some tokenization, characters, word2' | head -n $lines >lines.txt
+    run -o lines$lines --val-tokens=0 --header=none lines.txt
+done
+one=$(stat -c %s lines1/train.bin)
+two=$(stat -c %s lines2/train.bin)
+[ "$(stat -c %s lines150000/train.bin)" -eq $((one + 149999 * (two - one))) ]
+result $? 'chunks do not cut words'
 : >empty.txt
 { cat book.txt; printf '<|endoftext|>'; cat hello.txt; printf '<|endoftext|><|endoftext|>'; } >several.expected
 gives 'many inputs, one of them empty' several.expected -- book.txt hello.txt empty.txt
@@ -281,6 +288,10 @@ gives 'a compressed text' book.expected -- book.txt.gz
 cat book.txt.gz book.txt.gz >double.gz
 { cat book.txt book.txt; printf '<|endoftext|>'; } >double.expected
 gives 'two compressed parts are one text' double.expected -- double.gz
+head -c 1000 /dev/zero >>double.gz
+gives 'zero bytes behind a gz are padding' double.expected -- double.gz
+printf 'rest' >>double.gz
+refused 'other bytes behind a gz' 'double.gz: damaged' -- -o out double.gz
 printf 'PK and BZh are no archives' >pk.txt
 gives 'a text that begins like an archive' pk.txt -- --eot=none pk.txt
 
@@ -313,10 +324,15 @@ cp tree.tar.xz broken.tar.xz && printf 'XXXX' | dd of=broken.tar.xz bs=1 seek=20
 refused 'a damaged xz' 'broken.tar.xz: ' 'damaged' -- -o out broken.tar.xz
 cp tree.zip broken.zip && printf 'XXXX' | dd of=broken.zip bs=1 seek=2000 conv=notrunc 2>/dev/null
 refused 'a damaged zip' 'broken.zip: ' 'damaged' -- -o out broken.zip
+gzip -c book.txt >broken.gz && printf 'XXXX' | dd of=broken.gz bs=1 seek=2000 conv=notrunc 2>/dev/null
+refused 'a damaged gz' 'broken.gz: damaged' -- -o out broken.gz
+head -c 50000 random.bin >stored && gzip -c stored >stored.gz
+printf 'XX' | dd of=stored.gz bs=1 seek=30000 conv=notrunc 2>/dev/null
+refused 'a damaged gz that unpacks to as many bytes' 'stored.gz: damaged' -- -o out stored.gz
 printf '{"txt": 1}\n' >tree/c.jsonl && tar cf badentry.tar tree/a.txt tree/c.jsonl
 refused 'a bad file in an archive' 'badentry.tar: tree/c.jsonl: line 1: ' -- -o out badentry.tar
 cp hello.txt deep
-for i in $(seq 14); do rm -f deep.zip && zip -q deep.zip deep && mv deep.zip deep; done
+for _ in $(seq 14); do rm -f deep.zip && zip -q deep.zip deep && mv deep.zip deep; done
 refused 'too many archives inside each other' 'deep: ' 'too deep' -- -o out deep
 
 # ---- mistakes --------------------------------------------------------------------------------------------------------

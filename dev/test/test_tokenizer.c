@@ -336,6 +336,8 @@ static void test_cuts_change_nothing(void **state)
     }
     assert_true(cuts_count > 10000);
     assert_int_equal(text_cut(tokenizer, "word word", 9), 4);
+    assert_int_equal(text_cut(tokenizer, "a caf\xc3", 6), 1); /* what follows may be a letter */
+    assert_int_equal(text_cut(tokenizer, "a caf\xc3\xa9s, s", 12), 8);
     assert_int_equal(text_cut(tokenizer, "aaaaaaaaa", 9), 0);
     token_buffer_release(&whole);
     token_buffer_release(&parts);

@@ -1,0 +1,387 @@
+/* Parts of comm that need no second process: what the environment says of the launcher, whom the watch thinks
+ * lost, and rings between threads.
+ */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <sys/socket.h>
+
+#include "dev/test/comm_worker.h"
+#include "llmc/comm/launch.h"
+#include "llmc/comm/net.h"
+#include "llmc/comm/ring.h"
+#include "llmc/comm/watch.h"
+
+/* ---- the launcher ---- */
+
+static const char *const launcher_variables[] = {"OMPI_COMM_WORLD_SIZE",
+                                                 "PMIX_RANK",
+                                                 "PMI_RANK",
+                                                 "PMI_SIZE",
+                                                 "RANK",
+                                                 "WORLD_SIZE",
+                                                 "LOCAL_RANK",
+                                                 "MASTER_ADDR",
+                                                 "MASTER_PORT",
+                                                 "SLURM_STEP_ID",
+                                                 "SLURM_STEPID",
+                                                 "SLURM_STEP_NUM_TASKS",
+                                                 "SLURM_NTASKS",
+                                                 "SLURM_PROCID",
+                                                 "TORCHELASTIC_RUN_ID",
+                                                 "TORCHELASTIC_USE_AGENT_STORE"};
+
+static int clear_launcher(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(launcher_variables) / sizeof(launcher_variables[0]); i++) {
+        unsetenv(launcher_variables[i]);
+    }
+    return 0;
+}
+
+/* An environment "A=1 B=2". */
+static void set_launcher(const char *text)
+{
+    static char copy[1024];
+    clear_launcher(NULL);
+    snprintf(copy, sizeof(copy), "%s", text);
+    for (char *word = strtok(copy, " "); word; word = strtok(NULL, " ")) {
+        char *value = strchr(word, '=');
+        *value = 0;
+        setenv(word, value + 1, 1);
+    }
+}
+
+static Launch launch_of(const char *environment, int has_mpi)
+{
+    Error error = {""};
+    Launch launch;
+    set_launcher(environment);
+    if (launch_detect(&launch, has_mpi, &error) != 0) {
+        fail_msg("\"%s\": expected a launch, found error: %s", environment, error.text);
+    }
+    return launch;
+}
+
+static void test_launchers_are_recognised(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *environment;
+        int has_mpi;
+        LaunchKind kind;
+    } cases[] = {
+        {"", 1, LAUNCH_SINGLE},
+        {"", 0, LAUNCH_SINGLE},
+        {"MASTER_ADDR=host MASTER_PORT=29500", 1, LAUNCH_SINGLE},
+        {"OMPI_COMM_WORLD_SIZE=4 PMIX_RANK=0", 1, LAUNCH_MPI},
+        {"PMIX_RANK=0 SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=4", 1, LAUNCH_MPI},
+        {"PMI_RANK=0 PMI_SIZE=2", 1, LAUNCH_MPI},
+        {"RANK=1 WORLD_SIZE=2 MASTER_ADDR=host MASTER_PORT=29500", 1, LAUNCH_TCP},
+        {"RANK=0 WORLD_SIZE=1", 1, LAUNCH_SINGLE},
+        /* wrappers that set both: MPI, unless there is none, or torchrun is nearer */
+        {"PMIX_RANK=1 RANK=1 WORLD_SIZE=2 MASTER_ADDR=host MASTER_PORT=29500", 1, LAUNCH_MPI},
+        {"PMIX_RANK=1 RANK=1 WORLD_SIZE=2 MASTER_ADDR=host MASTER_PORT=29500", 0, LAUNCH_TCP},
+        {"PMIX_RANK=1 TORCHELASTIC_RUN_ID=a RANK=1 WORLD_SIZE=2 MASTER_ADDR=host MASTER_PORT=29500", 1,
+         LAUNCH_TCP},
+        /* one torchrun a node, under srun */
+        {"SLURM_STEP_ID=0 SLURM_NTASKS=2 RANK=1 WORLD_SIZE=2 MASTER_ADDR=h MASTER_PORT=1", 1, LAUNCH_TCP},
+        /* a batch script, which is in no step; one task of a step */
+        {"SLURM_NTASKS=8 SLURM_PROCID=0", 1, LAUNCH_SINGLE},
+        {"SLURM_STEP_ID=0 SLURM_NTASKS=8 SLURM_STEP_NUM_TASKS=1", 1, LAUNCH_SINGLE},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        Launch launch = launch_of(cases[i].environment, cases[i].has_mpi);
+        if (launch.kind != cases[i].kind) {
+            fail_msg("\"%s\": expected kind %d, found %d", cases[i].environment, cases[i].kind, launch.kind);
+        }
+    }
+}
+
+static void test_torchrun_is_read(void **state)
+{
+    (void)state;
+    Launch launch = launch_of("RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 MASTER_ADDR=node-1 MASTER_PORT=29500", 1);
+    assert_int_equal(launch.rank, 5);
+    assert_int_equal(launch.rank_count, 8);
+    assert_int_equal(launch.local_rank, 1);
+    assert_int_equal(launch.port, 29500);
+    assert_string_equal(launch.address, "node-1");
+    launch = launch_of(
+        "RANK=5 WORLD_SIZE=8 MASTER_ADDR=node-1 MASTER_PORT=29500 TORCHELASTIC_USE_AGENT_STORE=True", 1);
+    assert_int_equal(launch.port, 29501);
+    assert_int_equal(launch.local_rank, -1);
+    launch = launch_of(
+        "RANK=5 WORLD_SIZE=8 MASTER_ADDR=node-1 MASTER_PORT=29500 TORCHELASTIC_USE_AGENT_STORE=False", 1);
+    assert_int_equal(launch.port, 29500);
+}
+
+static void assert_refused(const char *environment, int has_mpi, const char *first, const char *second)
+{
+    Error error = {""};
+    Launch launch;
+    set_launcher(environment);
+    int status = launch_detect(&launch, has_mpi, &error);
+    if (status == 0) {
+        fail_msg("\"%s\": expected an error, found none", environment);
+    }
+    if (!strstr(error.text, first) || !strstr(error.text, second)) {
+        fail_msg("\"%s\": expected %s and %s, found %s", environment, first, second, error.text);
+    }
+}
+
+static void test_bad_environments_are_refused(void **state)
+{
+    (void)state;
+    assert_refused("RANK=1", 1, "expected WORLD_SIZE", "found none");
+    assert_refused("WORLD_SIZE=2", 1, "expected RANK", "found none");
+    assert_refused("RANK=1 WORLD_SIZE=2 MASTER_ADDR=host", 1, "expected MASTER_PORT", "found none");
+    assert_refused("RANK=1 WORLD_SIZE=2 MASTER_PORT=29500", 1, "expected MASTER_ADDR", "found none");
+    assert_refused("RANK=2 WORLD_SIZE=2 MASTER_ADDR=h MASTER_PORT=1", 1, "RANK of 0 to 1", "found \"2\"");
+    assert_refused("RANK=-1 WORLD_SIZE=2 MASTER_ADDR=h MASTER_PORT=1", 1, "RANK of 0 to 1", "found \"-1\"");
+    assert_refused("RANK=1x WORLD_SIZE=2 MASTER_ADDR=h MASTER_PORT=1", 1, "RANK of 0 to 1", "found \"1x\"");
+    assert_refused("RANK=0 WORLD_SIZE=0 MASTER_ADDR=h MASTER_PORT=1", 1, "WORLD_SIZE of 1", "found \"0\"");
+    assert_refused("RANK=0 WORLD_SIZE=2 MASTER_ADDR=h MASTER_PORT=65536", 1, "MASTER_PORT of 1 to 65535",
+                   "65536");
+    assert_refused("RANK=0 WORLD_SIZE=2 LOCAL_RANK=1 MASTER_ADDR=h MASTER_PORT=1", 1, "LOCAL_RANK",
+                   "found \"1\"");
+    assert_refused("OMPI_COMM_WORLD_SIZE=2", 0, "built with MPI=0", "torchrun");
+    assert_refused("PMIX_RANK=0", 0, "built with MPI=0", "MPI=1");
+}
+
+static void test_singletons_are_refused(void **state)
+{
+    (void)state;
+    assert_refused("SLURM_STEP_ID=0 SLURM_NTASKS=4", 1, "expected 4 tasks that know each other",
+                   "srun --mpi=pmix");
+    assert_refused("SLURM_STEPID=0 SLURM_NTASKS=4", 0, "expected 4 tasks", "srun --mpi=pmix");
+    Error error;
+    Launch launch = launch_of("PMI_RANK=3 SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=4", 1);
+    assert_int_equal(launch_check_mpi(&launch, 4, &error), 0);
+    assert_int_equal(launch_check_mpi(&launch, 1, &error), -1);
+    assert_non_null(strstr(error.text, "mpirun"));
+    launch = launch_of("OMPI_COMM_WORLD_SIZE=1 SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=4", 1);
+    assert_int_equal(launch_check_mpi(&launch, 1, &error), 0); /* mpirun -np 1 on an allocation of four */
+}
+
+/* ---- the watch ---- */
+
+enum { WATCHED = 4, TIMEOUT_MS = 10000, INTERVAL_MS = 500 };
+
+static void beat(Watch *watch, int rank, uint64_t entered, int is_inside, double inside_ms, double now_ms)
+{
+    Progress progress[CHANNEL_COUNT];
+    memset(progress, 0, sizeof(progress));
+    progress[CHANNEL_BUCKET] =
+        (Progress){.entered_count = entered, .is_inside = is_inside, .inside_ms = inside_ms};
+    snprintf(progress[CHANNEL_BUCKET].what, PROGRESS_WHAT_BYTES, "bucket %d of 9 elements", (int)entered);
+    watch_beat(watch, rank, progress, now_ms);
+}
+
+static void watch_start(Watch *watch, int rank)
+{
+    static char hosts[WATCHED][HOST_BYTES] = {"a", "b", "c", "d"};
+    watch_init(watch, rank, WATCHED, hosts, 0);
+    watch_set_interval(watch, INTERVAL_MS);
+}
+
+static void assert_judged(const Watch *watch, double now_ms, const char *expected)
+{
+    char text[WATCH_TEXT_BYTES] = "nobody";
+    int is_lost = watch_judge(watch, text, TIMEOUT_MS, now_ms);
+    if (!is_lost != !expected || (expected && !strstr(text, expected))) {
+        fail_msg("at %g ms: expected %s, found %s", now_ms, expected ? expected : "nobody", text);
+    }
+}
+
+static void test_silence_is_seen(void **state)
+{
+    (void)state;
+    Watch watch;
+    watch_start(&watch, 0);
+    assert_judged(&watch, TIMEOUT_MS, NULL);
+    for (int rank = 0; rank < WATCHED; rank++) {
+        beat(&watch, rank, 0, 0, 0, rank == 2 ? 1000 : 9000);
+    }
+    assert_judged(&watch, 11000, NULL);
+    assert_judged(&watch, 11001, "rank 2 (c) is lost: silent for 10.0 s");
+    watch_excuse(&watch, 5000); /* this process was stopped itself */
+    assert_judged(&watch, 11001, NULL);
+    assert_judged(&watch, 16001, "rank 2 (c)");
+    watch_leave(&watch, 2);
+    assert_judged(&watch, 16001, NULL);
+    watch_release(&watch);
+
+    watch_start(&watch, 3); /* knows only of rank 0 */
+    assert_judged(&watch, TIMEOUT_MS + 1, "rank 0 (a) is lost: silent");
+    beat(&watch, 0, 0, 0, 0, 9000);
+    assert_judged(&watch, TIMEOUT_MS + 1, NULL);
+    watch_release(&watch);
+}
+
+static void test_absence_is_seen(void **state)
+{
+    (void)state;
+    Watch watch;
+    watch_start(&watch, 0);
+    for (double now_ms = 20000; now_ms < 20600; now_ms += 500) {
+        beat(&watch, 0, 5, 1, now_ms - 10100, now_ms);
+        beat(&watch, 1, 4, 0, 0, now_ms);
+        beat(&watch, 2, 5, 1, now_ms - 10500, now_ms);
+        beat(&watch, 3, 4, 0, 0, now_ms);
+        assert_judged(&watch, now_ms,
+                      now_ms < 20500
+                          ? NULL
+                          : "ranks 1 (b), 3 (d) are lost: no arrival at bucket 5 of 9 elements within");
+    }
+    /* Rank 1 comes; one beat of rank 3 is missing, then several: silence is for the other rule to judge. */
+    beat(&watch, 1, 5, 1, 0, 20600);
+    assert_judged(&watch, 21000, "rank 3 (d) is lost: no arrival at bucket 5");
+    for (int rank = 0; rank < 3; rank++) {
+        beat(&watch, rank, 5, 1, 12000, 22500);
+    }
+    assert_judged(&watch, 22500, NULL);
+    assert_judged(&watch, 30600, "rank 3 (d) is lost: silent");
+    watch_release(&watch);
+}
+
+static void test_stuck_network_is_seen(void **state)
+{
+    (void)state;
+    Watch watch;
+    watch_start(&watch, 0);
+    for (int rank = 0; rank < WATCHED; rank++) {
+        beat(&watch, rank, 5, rank != 1, rank == 3 ? 0 : 9000, 20000); /* rank 1 was a root: it is through */
+    }
+    for (int rank = 0; rank < WATCHED; rank++) {
+        beat(&watch, rank, 5, rank != 1, rank == 3 ? 9500 : 18500, 29500);
+    }
+    assert_judged(&watch, 29500, NULL); /* rank 3, the last one, came 9.5 s ago */
+    for (int rank = 0; rank < WATCHED; rank++) {
+        beat(&watch, rank, 5, rank != 1, rank == 3 ? 10500 : 19500, 30500);
+    }
+    assert_judged(&watch, 30500, "the network is stuck: all ranks are in bucket 5");
+    watch_release(&watch);
+}
+
+/* ---- a ring between threads ---- */
+
+enum { THREADS_MAX = 5 };
+
+typedef struct RingThread {
+    Ring ring;
+    int to_next, from_previous;
+    int64_t count;
+    CommType type;
+    void *values;
+    pthread_t thread;
+} RingThread;
+
+static int exchange_pipes(void *context, const void *send, size_t send_bytes, void *receive,
+                          size_t receive_bytes)
+{
+    const RingThread *self = context;
+    return net_exchange(self->to_next, send, send_bytes, self->from_previous, receive, receive_bytes);
+}
+
+static void *run_ring(void *argument)
+{
+    RingThread *self = argument;
+    AllReduce what = {self->values, self->count, self->type, COMM_SUM};
+    return ring_all_reduce(&self->ring, &what) == 0 ? NULL : self;
+}
+
+static void ring_of_threads(RingThread *threads, int N, int64_t count, CommType type)
+{
+    for (int r = 0; r < N; r++) {
+        int ends[2];
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+        threads[r].to_next = ends[0];
+        threads[(r + 1) % N].from_previous = ends[1];
+    }
+    for (int r = 0; r < N; r++) {
+        RingThread *self = &threads[r];
+        ring_init(&self->ring, r, N);
+        self->ring.exchange = exchange_pipes;
+        self->ring.context = self;
+        self->count = count;
+        self->type = type;
+        self->values = memory_alloc((size_t)count, 8, "test");
+        for (int64_t i = 0; i < count; i++) {
+            worker_store(self->values, i, type, worker_normal(r, i));
+        }
+    }
+    for (int r = 0; r < N; r++) {
+        assert_int_equal(pthread_create(&threads[r].thread, NULL, run_ring, &threads[r]), 0);
+    }
+    for (int r = 0; r < N; r++) {
+        void *failed;
+        pthread_join(threads[r].thread, &failed);
+        assert_null(failed);
+    }
+}
+
+static void ring_release_threads(RingThread *threads, int N)
+{
+    for (int r = 0; r < N; r++) {
+        close(threads[r].to_next);
+        close(threads[r].from_previous);
+        ring_release(&threads[r].ring);
+        memory_free(threads[r].values);
+    }
+}
+
+/* The order that ring.h promises: segment s begins with rank s and goes round. */
+static void test_ring_adds_in_the_promised_order(void **state)
+{
+    (void)state;
+    enum { COUNT = 23 };
+    for (int N = 2; N <= THREADS_MAX; N++) {
+        for (CommType type = COMM_FLOAT; type <= COMM_BF16; type++) {
+            RingThread threads[THREADS_MAX];
+            ring_of_threads(threads, N, COUNT, type);
+            int64_t i = 0;
+            for (int s = 0; s < N; s++) {
+                for (int64_t end = i + COUNT / N + (s < COUNT % N); i < end; i++) {
+                    float sum = 0;
+                    for (int k = 0; k < N; k++) {
+                        float mine = worker_normal((s + k) % N, i);
+                        mine = type == COMM_BF16 ? bf16_to_float(bf16_from_float(mine)) : mine;
+                        sum = k == 0 ? mine : sum + mine;
+                        sum = type == COMM_BF16 ? bf16_to_float(bf16_from_float(sum)) : sum;
+                    }
+                    for (int r = 0; r < N; r++) {
+                        double found = worker_load(threads[r].values, i, type);
+                        if (found != (double)sum) {
+                            fail_msg("N %d, type %d, element %d, rank %d: expected %.9g, found %.9g", N, type,
+                                     (int)i, r, sum, found);
+                        }
+                    }
+                }
+            }
+            assert_int_equal(i, COUNT);
+            ring_release_threads(threads, N);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(test_launchers_are_recognised, clear_launcher),
+        cmocka_unit_test_teardown(test_torchrun_is_read, clear_launcher),
+        cmocka_unit_test_teardown(test_bad_environments_are_refused, clear_launcher),
+        cmocka_unit_test_teardown(test_singletons_are_refused, clear_launcher),
+        cmocka_unit_test(test_silence_is_seen),
+        cmocka_unit_test(test_absence_is_seen),
+        cmocka_unit_test(test_stuck_network_is_seen),
+        cmocka_unit_test(test_ring_adds_in_the_promised_order),
+    };
+    return cmocka_run_group_tests(tests, clear_launcher, NULL);
+}
