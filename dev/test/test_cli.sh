@@ -212,6 +212,9 @@ head -c 1000 $snap >damaged/step-00000012.snap
 run "${small[@]}" --out_dir=damaged --init_from=resume
 [ "$code" -eq 1 ] && [ "$(wc -l <stderr)" -le 2 ] && grep -q 'damaged/step-00000012.snap' stderr
 result $? "only damaged snapshots: an error, not a new run"
+run "${small[@]}" --out_dir=damaged --init_from=auto
+[ "$code" -eq 1 ] && grep -q 'step-00000012.snap.damaged: damaged, and no good snapshot' stderr
+result $? "nor does the next start forget them"
 
 # ---- evaluate, sample, export ------------------------------------------------------------------------------------
 cp -r one copy

@@ -1,9 +1,11 @@
 #include "llmc/run/origin.h"
 
+#include <glob.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
+#include "llmc/base/file.h"
 #include "llmc/base/memory.h"
 
 /* The shape in options becomes the file's. Options that the user gave must agree with it, but for a lower
@@ -75,6 +77,26 @@ static int count_snapshots(int64_t *newest, const char *out_dir, Error *error)
     return count < 0 ? error_prefix(error, "out_dir") : count;
 }
 
+/* Where all snapshots were damaged and set aside, a run was lost: to start anew is for its owner to decide. */
+static int refuse_forgetting(const char *out_dir, Error *error)
+{
+    char pattern[PATH_BYTES_MAX];
+    glob_t found;
+    if (path_join(pattern, out_dir, "step-*.snap.damaged", error) != 0) {
+        return -1;
+    }
+    int status = 0;
+    if (glob(pattern, 0, NULL, &found) == 0) {
+        status = error_set(
+            error,
+            "%.500s: damaged, and no good snapshot is beside it; remove it to start from scratch, or "
+            "choose another out_dir",
+            found.gl_pathv[0]);
+        globfree(&found);
+    }
+    return status;
+}
+
 /* A new run writes snapshots of its own; it must not mix them with another's. */
 static int refuse_overwriting(const Options *options, Error *error)
 {
@@ -90,7 +112,7 @@ static int refuse_overwriting(const Options *options, Error *error)
             "overwrite; --init_from=resume goes on with that run, --out_dir=OTHER starts another",
             options->out_dir, newest);
     }
-    return 0;
+    return refuse_forgetting(options->out_dir, error);
 }
 
 int origin_open(Origin *origin, Options *options, Error *error)
