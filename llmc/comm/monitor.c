@@ -314,6 +314,7 @@ static void *watch_ranks(void *unused)
         Command command = read_command(&timeout_ms, &exit_code);
         if (command == COMMAND_ABORT) {
             obey_abort(exit_code);
+            pthread_detach(pthread_self()); /* nobody joins it: the process ends */
             break;
         }
         handle_peers();
@@ -367,7 +368,9 @@ void monitor_start(const Membership *me, Star *star, double timeout_ms)
     int status = pthread_create(&monitor.thread, NULL, watch_ranks, NULL);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     CHECK(status == 0, "monitor: cannot start a thread: %s", strerror(status));
+    pthread_mutex_lock(&monitor.lock);
     monitor.is_running = 1;
+    pthread_mutex_unlock(&monitor.lock);
 }
 
 void monitor_set_timeout(double timeout_ms)
@@ -406,9 +409,18 @@ static int wait_until_done(double wait_ms)
     return is_done ? 0 : -1;
 }
 
+/* Whether there is a thread that can be waited for. */
+static int is_waitable(void)
+{
+    pthread_mutex_lock(&monitor.lock);
+    int is_running = monitor.is_running;
+    pthread_mutex_unlock(&monitor.lock);
+    return is_running && !pthread_equal(pthread_self(), monitor.thread);
+}
+
 int monitor_abort(int exit_code)
 {
-    if (!monitor.is_running || pthread_equal(pthread_self(), monitor.thread)) {
+    if (!is_waitable()) {
         return -1;
     }
     give_command(COMMAND_ABORT, exit_code);
@@ -417,14 +429,14 @@ int monitor_abort(int exit_code)
 
 void monitor_await_verdict(void)
 {
-    if (monitor.is_running) {
+    if (is_waitable()) {
         wait_until_done(VERDICT_MS);
     }
 }
 
 void monitor_finish(void)
 {
-    if (!monitor.is_running) {
+    if (!is_waitable()) {
         return;
     }
     give_command(COMMAND_FINISH, 0);
@@ -437,5 +449,9 @@ void monitor_finish(void)
     watch_release(&monitor.watch);
     star_release(&monitor.star);
     memory_free(monitor.peers);
+    pthread_mutex_lock(&monitor.lock);
     monitor.is_running = 0;
+    monitor.is_done = 0;
+    monitor.command = COMMAND_NONE;
+    pthread_mutex_unlock(&monitor.lock);
 }

@@ -246,9 +246,9 @@ int star_join(Star *star, StarAnswer *mine, const StarPlan *plan, char addresses
         if (status != 0) {
             return status < 0 ? -1 : 0;
         }
+        net_sleep_ms(RETRY_MS);
         if (clock_ms() >= plan->deadline_ms) {
             return error_prefix(error, "ranks: rank %d found no rank 0 until time was up", plan->rank);
         }
-        net_sleep_ms(RETRY_MS);
     }
 }

@@ -1,0 +1,130 @@
+#!/usr/bin/env bash
+# Ranks under a real mpirun: sums, an orderly end, and every way in which a rank can be lost.
+#   PROGRAMS=build/mpi1 dev/test/test_comm.sh        prints TAP
+set -u
+export LC_ALL=C OMP_NUM_THREADS=1
+worker=$(cd "${PROGRAMS:-.}" && pwd)/test/test_comm
+work=$(mktemp -d)
+job=
+trap '[ -z "$job" ] || kill -KILL "$job" 2>/dev/null; rm -rf "$work"' EXIT
+cd "$work" || exit 1
+tests=0
+failures=0
+
+# result STATUS NAME: one TAP line; on failure what the last job printed.
+result() {
+    tests=$((tests + 1))
+    if [ "$1" -eq 0 ]; then
+        echo "ok $tests - $2"
+    else
+        failures=$((failures + 1))
+        echo "not ok $tests - $2"
+        tail -n 20 stdout stderr | sed 's/^/# /'
+    fi
+}
+
+# start RANKS SCENARIO [ARGUMENT]: mpirun in the background as $job, its output in stdout and stderr.
+start() {
+    local ranks=$1
+    shift
+    : >stdout
+    timeout 120 mpirun --allow-run-as-root --oversubscribe -np "$ranks" "$worker" worker "$@" >stdout 2>stderr &
+    job=$!
+}
+
+# finish: waits for the job and leaves its exit code in $code.
+finish() {
+    wait "$job"
+    code=$?
+    job=
+}
+
+# hit SIGNAL RANK RANKS: sends the signal to one rank once all have said that they are ready.
+hit() {
+    local end=$((SECONDS + 60)) pid
+    while [ "$(grep -c '^ready' stdout)" -lt "$3" ]; do
+        [ $SECONDS -lt $end ] || { echo "# the ranks did not get ready"; return 1; }
+        sleep 0.05
+    done
+    pid=$(awk -v rank="$2" '$1 == "ready" && $2 == rank { print $3 }' stdout)
+    kill "-$1" "$pid"
+}
+
+# expect CODES LINES [TEXT]...: one of the exit codes, and so many lines of the worker's own on stderr, each with every TEXT.
+expect() {
+    local bad=0 found text
+    [[ " $1 " == *" $code "* ]] || { echo "# exit code: expected $1, found $code"; bad=1; }
+    found=$(grep -c '^worker: ' stderr)
+    [ "$found" -eq "$2" ] || { echo "# lines: expected $2, found $found"; bad=1; }
+    for text in "${@:3}"; do
+        found=$(grep '^worker: ' stderr | grep -cF -- "$text")
+        [ "$found" -eq "$2" ] || { echo "# lines with \"$text\": expected $2, found $found"; bad=1; }
+    done
+    return $bad
+}
+
+if OMPI_COMM_WORLD_SIZE=1 "$worker" worker again 2>&1 | grep -q 'built with MPI=0'; then
+    OMPI_COMM_WORLD_SIZE=1 "$worker" worker again >stdout 2>stderr
+    code=$?
+    expect 1 1 'build it with MPI=1' torchrun
+    result $? 'a build without MPI refuses an MPI job'
+    echo "1..$tests"
+    exit $((failures > 0))
+fi
+
+for ranks in 1 2 3 5; do
+    start $ranks sums 1000003
+    finish
+    expect 0 0
+    result $? "sums, broadcast and gather on $ranks ranks"
+done
+
+start 3 again
+finish
+expect 75 0
+result $? 'an orderly end with an exit code of its own is silent'
+
+for rank in 0 1; do
+    start 3 failing $rank
+    finish
+    expect 1 1 "file.bin: broken on rank $rank"
+    result $? "an error of rank $rank ends all with its exit code and its line"
+done
+
+# mpirun itself ends as the first process that it saw end: 137 for one that was killed. The timeout, 600 s, is far off.
+for rank in 0 2; do
+    start 3 endless
+    hit KILL $rank 3
+    finish
+    expect '137 76' 2 "rank $rank (" 'is lost: it ended without a word; this rank was in'
+    result $? "killing rank $rank ends the others at once with a line that names it"
+done
+
+export COMM_TIMEOUT=2
+for rank in 0 2; do
+    start 3 endless
+    hit STOP $rank 3
+    finish
+    # The stopped one may or may not have the time for a line when mpirun ends it.
+    [ "$code" -eq 76 ] && [ "$(grep '^worker: ' stderr | grep -cF "rank $rank (")" -ge 2 ] &&
+        [ "$(grep -c '^worker: ' stderr)" -eq "$(grep '^worker: ' stderr | grep -cF 'is lost: silent for')" ]
+    result $? "stopping rank $rank for longer than the timeout ends the others with a line that names it"
+done
+
+start 3 absent 1
+finish
+expect 76 3 'rank 1 (' 'is lost: no arrival at bucket 7 of 1 element within comm_timeout, 2 s'
+result $? 'a rank that never comes to a collective is named'
+unset COMM_TIMEOUT
+
+# Tasks that srun started without PMIx, with and without a PMI that this MPI cannot use.
+for variables in '' 'PMI_RANK=0 PMI_SIZE=2'; do
+    # shellcheck disable=SC2086
+    env SLURM_STEP_ID=0 SLURM_NTASKS=2 $variables timeout 60 "$worker" worker again >stdout 2>stderr
+    code=$?
+    expect 1 1 'expected 2 tasks that know each other' 'srun --mpi=pmix'
+    result $? "a task that knows no other is refused${variables:+ ($variables)}"
+done
+
+echo "1..$tests"
+[ "$failures" -eq 0 ]
