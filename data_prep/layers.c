@@ -314,20 +314,6 @@ static int push_layer(Layers *layers, Magic magic, Error *error)
     return open_archive(layers, layer, error);
 }
 
-/* Read what is left of the top's file or entry: a cut or damage behind the last entry shows here. */
-static int drain_top(Layers *layers, Error *error)
-{
-    Layer *layer = &layers->layers[layers->count - 1];
-    layer->begin = 0;
-    layer->end = 0;
-    while (!layer->is_at_end) {
-        if (read_below(layers, layer, layer->buffer, LAYER_BUFFER_BYTES, error) < 0) {
-            return -1;
-        }
-    }
-    return 0;
-}
-
 /* The archive on top has no more entries: was it read to its mark of the end? What lies between is read too.
  */
 static int check_end(Layers *layers, Error *error)
@@ -416,10 +402,6 @@ int layers_next_file(Layers *layers, Error *error)
             }
             if (!more) {
                 pop(layers);
-                /* A file may go on behind its archive; a compressed stream must prove that it is whole. */
-                if (layers->count > 1 && drain_top(layers, error) != 0) {
-                    return -1;
-                }
                 continue;
             }
         }

@@ -210,6 +210,9 @@ printf '\377\355\240\200' >bytes.expected
 gives 'bytes in JSON that are not UTF-8' bytes.expected -- --eot=none bytes.jsonl
 { printf '{"text": "'; cat long.txt; printf '"}\n'; } >longline.jsonl
 gives 'a line longer than many chunks' long.txt -- --eot=none longline.jsonl
+{ printf '{"text": "x'; yes '\ud83d\ude00\u4e2d\u00e9' | head -n 60000 | tr -d '\n'; printf '"}'; } >escapes.jsonl
+{ printf 'x'; yes '😀中é' | head -n 60000 | tr -d '\n'; } >escapes.expected
+gives 'escapes across chunks' escapes.expected -- --eot=none escapes.jsonl
 awk 'BEGIN { for (i = 0; i < 50000; i++) print "{\"text\": \"\"}"; print "{\"text\": \"x\"}" }' >empties.jsonl
 rm -rf out
 run -o out --val-tokens=0 --header=none empties.jsonl
@@ -322,6 +325,11 @@ cp book.txt wrong.tar
 refused 'a name that promises an archive' 'wrong.tar: expected tar' -- -o out wrong.tar
 cp tree.tar.xz broken.tar.xz && printf 'XXXX' | dd of=broken.tar.xz bs=1 seek=2000 conv=notrunc 2>/dev/null
 refused 'a damaged xz' 'broken.tar.xz: ' 'damaged' -- -o out broken.tar.xz
+printf 'BZh01AY&SY and more' >broken.txt
+refused 'a damaged header' 'broken.txt: ' 'header is damaged' -- -o out broken.txt
+xz -c book.txt | gzip -c >double.txt.xz.gz
+bytes=$(stat -c %s double.txt.xz.gz)
+cut_refused double.txt.xz.gz 300 $((bytes - 9)) $((bytes - 1))
 cp tree.zip broken.zip && printf 'XXXX' | dd of=broken.zip bs=1 seek=2000 conv=notrunc 2>/dev/null
 refused 'a damaged zip' 'broken.zip: ' 'damaged' -- -o out broken.zip
 gzip -c book.txt >broken.gz && printf 'XXXX' | dd of=broken.gz bs=1 seek=2000 conv=notrunc 2>/dev/null

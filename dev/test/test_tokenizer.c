@@ -169,6 +169,41 @@ static void test_class_of_every_code_point(void **state)
     }
 }
 
+/* Bytes that are no character are of no class, one by one; so the choice is the same on every path. */
+static void test_class_of_what_is_no_character(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int bytes;
+        CharClass class;
+    } cases[] = {
+        {"\xc0\xa0", 1, CLASS_OTHER},
+        {"\xc1\x81", 1, CLASS_OTHER},
+        {"\xe0\x80\xa0", 1, CLASS_OTHER},
+        {"\xf0\x80\x80\xa0", 1, CLASS_OTHER},
+        {"\xed\xa0\x80", 1, CLASS_OTHER},
+        {"\xf4\x90\x80\x80", 1, CLASS_OTHER},
+        {"\xf5\x80\x80\x80", 1, CLASS_OTHER},
+        {"\x80", 1, CLASS_OTHER},
+        {"\xc3", 1, CLASS_OTHER},
+        {"\xe4\xb8", 1, CLASS_OTHER},
+        {"\xe3\x80\x80", 3, CLASS_SPACE},
+        {"\xf0\x90\x8c\xb0", 4, CLASS_LETTER},
+        {"\xc2\xbd", 2, CLASS_NUMBER},
+        {"\xf0\x9f\x98\x80", 4, CLASS_OTHER},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const uint8_t *text = (const uint8_t *)cases[i].text;
+        int bytes;
+        CharClass class = pattern_class(&tokenizer->pattern, text, text + strlen(cases[i].text), &bytes);
+        if (class != cases[i].class || bytes != cases[i].bytes) {
+            fail_msg("case %zu: expected class %d of %d bytes, found class %d of %d", i, cases[i].class,
+                     cases[i].bytes, class, bytes);
+        }
+    }
+}
+
 /* What the proof in bpe.c rests on: a token that is a word by itself becomes that token. */
 static void test_every_token_encodes_to_itself(void **state)
 {
@@ -238,31 +273,61 @@ static size_t encode_word_by_word(uint16_t *out, const uint8_t *text, size_t byt
     return count;
 }
 
-/* Text of few kinds of bytes, so that runs and edges of all lengths come up. */
+/* Text of a few kinds of pieces at a time, so that runs and edges of all lengths come up. */
 static size_t random_text(uint8_t *text, size_t bytes_max)
 {
-    static const char *const alphabets[] = {
-        "ab ",
-        "etaoin shrdlu",
-        "a'sltrevmd ",
-        "a1. '\n",
-        " \n\t",
-        "aA0.,- '\r\n\t\xc3\xa9",
-        "e\xcc\x81 \xe3\x80\x80x1",
-        "\xe4\xb8\xad\xe6\x96\x87,",
-        "\xf0\x9f\x98\x80 a",
-        "a\xff\x80\xc2 1",
-        "'s ",
-        "=-=",
+    static const char *const pieces[] = {
+        "a",
+        "b",
+        "e",
+        "t",
+        "the",
+        "S",
+        "'",
+        "s",
+        "'s",
+        "'ll",
+        "'ve",
+        " ",
+        " ",
+        "  ",
+        "\n",
+        "\r\n",
+        "\t",
+        "1",
+        "22",
+        ".",
+        ",",
+        "-",
+        "=",
+        "\xc3\xa9",
+        "e\xcc\x81",
+        "\xd0\xb6",
+        "\xe4\xb8\xad",
+        "\xe6\x96\x87",
+        "\xf0\x9f\x98\x80",
+        "\xe3\x80\x80",
+        "\xc2\xa0",
+        "\xd9\xa3",
+        "\xe2\x80\x94",
+        "\xff",
+        "\x80",
+        "\xc2",
+        "\xe4\xb8",
+        "\xed\xa0\x80",
     };
     size_t bytes = random_below((uint32_t)bytes_max + 1);
     size_t i = 0;
     while (i < bytes) {
-        const char *alphabet = alphabets[random_below(sizeof(alphabets) / sizeof(alphabets[0]))];
-        size_t run_end = i + 1 + random_below(120);
-        for (; i < bytes && i < run_end; i++) {
-            text[i] = random_below(200) == 0 ? (uint8_t)random_below(256)
-                                             : (uint8_t)alphabet[random_below((uint32_t)strlen(alphabet))];
+        const char *kinds[3];
+        for (int k = 0; k < 3; k++) {
+            kinds[k] = pieces[random_below(sizeof(pieces) / sizeof(pieces[0]))];
+        }
+        for (uint32_t left = 1 + random_below(60); left > 0 && i < bytes; left--) {
+            const char *piece = kinds[random_below(3)];
+            for (const char *c = piece; *c && i < bytes; c++) {
+                text[i++] = random_below(500) == 0 ? (uint8_t)random_below(256) : (uint8_t)*c;
+            }
         }
     }
     return bytes;
@@ -452,6 +517,7 @@ int main(void)
         cmocka_unit_test(test_ids_are_those_of_tiktoken),
         cmocka_unit_test(test_ids_of_every_character),
         cmocka_unit_test(test_class_of_every_code_point),
+        cmocka_unit_test(test_class_of_what_is_no_character),
         cmocka_unit_test(test_every_token_encodes_to_itself),
         cmocka_unit_test(test_token_bytes),
         cmocka_unit_test(test_fast_paths_are_the_definition),
