@@ -55,6 +55,8 @@ MODULE_TESTS := $(patsubst dev/test/%.c,$(B)/test/%,$(wildcard dev/test/test_*.c
 OP_TESTS     := $(foreach level,$(LEVELS),$(patsubst dev/ops/%.c,$(B)/ops/$(level)/%,$(wildcard dev/ops/test_*.c)))
 TEST_TOOLS   := $(B)/test/damage
 SHELL_TESTS  := $(wildcard dev/test/test_*.sh)
+SANITIZER_SHELL_TESTS := $(filter %_cli.sh,$(SHELL_TESTS))
+THREAD_TESTS := $(addprefix $(B)/test/test_,loader writer snapshot tokenizer)
 FUZZERS      := $(patsubst dev/fuzz/%.c,$(B)/fuzz/%,$(wildcard dev/fuzz/fuzz_*.c))
 BENCHES      := $(patsubst dev/bench/%.c,$(B)/bench/%,$(wildcard dev/bench/*.c))
 
@@ -125,8 +127,13 @@ $(B)/fuzz/%: $(B)/dev/fuzz/%.o $(B)/dev/fuzz/driver.o $(LEVEL_OBJECTS) $(B)/libl
 test: $(PROGRAMS) $(MODULE_TESTS) $(OP_TESTS) $(TEST_TOOLS) $(FUZZERS) ## every test that this machine can run
 	$(Q)PROGRAMS=$(B) dev/test/run.sh $(MODULE_TESTS) $(OP_TESTS) $(SHELL_TESTS)
 
-module-tests: $(MODULE_TESTS) ## only the module tests (with SANITIZE=... under a sanitizer)
-	$(Q)PROGRAMS=$(B) dev/test/run.sh $(MODULE_TESTS)
+# Under a sanitizer (SANITIZE=...): the modules, the best level's operations, the programs as users meet them.
+sanitizer-tests: $(PROGRAMS:%=$(B)/%) $(MODULE_TESTS) $(filter $(B)/ops/$(lastword $(LEVELS))/%,$(OP_TESTS)) $(TEST_TOOLS)
+	$(Q)PROGRAMS=$(B) dev/test/run.sh $(filter $(B)/test/% $(B)/ops/%,$^) $(SANITIZER_SHELL_TESTS)
+
+# libgomp is not built for TSan: only code without OpenMP.
+thread-tests: $(B)/data_prep/tokenize $(THREAD_TESTS)
+	$(Q)PROGRAMS=$(B) dev/test/run.sh $(THREAD_TESTS) dev/test/test_tokenize_cli.sh
 
 bench: $(BENCHES) ## the benchmarks under dev/bench
 
@@ -142,6 +149,6 @@ help: ## this list
 	@grep -hE '^[a-z_0-9-]+:.*##' Makefile | sed -E 's/^([a-z_0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
 	@printf '\nSwitches: MPI=0 (no Open MPI)  CUDA=0  SANITIZE=address,undefined | thread  V=1 (show commands)\n'
 
-.PHONY: all test module-tests bench fuzz format clean help FORCE
+.PHONY: all test sanitizer-tests thread-tests bench fuzz format clean help FORCE
 .SECONDARY:
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
