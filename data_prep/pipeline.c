@@ -192,8 +192,8 @@ static void *work(void *argument)
 /* Wakes the thread that waits for signals when the run is over; by itself it means nothing to a program. */
 enum { WAKE_SIGNAL = SIGURG };
 
-/* The signals that end a run, and the one that ends waiting for them. One that was ignored when the program began
- * (nohup) stays ignored. */
+/* The signals that end a run, and the one that ends waiting for them. One that was ignored when the program
+ * began (nohup) stays ignored. */
 static void awaited_signals(sigset_t *set)
 {
     static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
@@ -218,7 +218,8 @@ static void end_by_signal(int signal_number)
     pthread_sigmask(SIG_UNBLOCK, &set, NULL);
 }
 
-/* The signals are blocked in all threads, and this one waits for them: so it can clean up like any other code. */
+/* The signals are blocked in all threads, and this one waits for them: so it can clean up like any other
+ * code. */
 static void *wait_for_signal(void *argument)
 {
     Pipeline *pipeline = argument;

@@ -1,4 +1,4 @@
-/* The tokenizer against tiktoken's ids (tokenizer_sample.h), against a slow and simple one, and against itself. */
+/* The tokenizer against tiktoken's ids (tokenizer_sample.h), a slow and simple one, and itself. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -466,51 +466,6 @@ static void test_megabyte_words_in_linear_time(void **state)
     free(word);
 }
 
-static void test_stream_holds_back_half_characters(void **state)
-{
-    (void)state;
-    static const char text[] = "a\xc3\xa9\xe4\xb8\xad\xf0\x9f\x98\x80z\xff\xe4\xb8"
-                               "b\xf0\x9f\x98";
-    size_t bytes = sizeof(text) - 1;
-    TextStream stream = {0};
-    char out[64];
-    size_t used = 0;
-    for (size_t i = 0; i < bytes; i++) {
-        used += text_stream_push(&stream, out + used, text + i, 1);
-        /* What has come out so far ends where a character ends. */
-        int is_inside =
-            (i == 1) || (i >= 3 && i <= 4) || (i >= 6 && i <= 8) || (i >= 12 && i <= 13) || i >= 15;
-        assert_int_equal(used == i + 1, !is_inside);
-    }
-    assert_int_equal(stream.held_count, 3);
-    used += text_stream_finish(&stream, out + used);
-    assert_int_equal(used, bytes);
-    assert_memory_equal(out, text, bytes);
-    assert_int_equal(text_stream_finish(&stream, out), 0);
-}
-
-static void test_stream_passes_any_bytes(void **state)
-{
-    (void)state;
-    for (int i = 0; i < 20000; i++) {
-        uint8_t text[64];
-        size_t bytes = random_text(text, sizeof(text));
-        char out[80];
-        size_t used = 0;
-        TextStream stream = {0};
-        for (size_t done = 0; done < bytes;) {
-            size_t count = random_below(9);
-            count = count < bytes - done ? count : bytes - done;
-            used += text_stream_push(&stream, out + used, (const char *)text + done, count);
-            done += count;
-            assert_true(stream.held_count <= 3);
-        }
-        used += text_stream_finish(&stream, out + used);
-        assert_int_equal(used, bytes);
-        assert_memory_equal(out, text, bytes);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -525,8 +480,6 @@ int main(void)
         cmocka_unit_test(test_cuts_change_nothing),
         cmocka_unit_test(test_long_words_are_the_definition),
         cmocka_unit_test(test_megabyte_words_in_linear_time),
-        cmocka_unit_test(test_stream_holds_back_half_characters),
-        cmocka_unit_test(test_stream_passes_any_bytes),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

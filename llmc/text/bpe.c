@@ -5,11 +5,11 @@
 #include "llmc/base/memory.h"
 #include "llmc/text/vocabulary.h"
 
-/* tiktoken merges two neighbours whenever their bytes together are a token; here, and in GPT-2's own code, they must
- * be the very two that the token was made of in training. It is the same: let X Y be neighbours whose bytes are those
- * of a token T, made of another two. No merge crossed the ends of these bytes so far, so the merges inside were those
- * of T's bytes alone, in the same order; but alone they become T (a test tries every token), and the only two symbols
- * on the way to T are those that T was made of.
+/* tiktoken merges two neighbours whenever their bytes together are a token; here, and in GPT-2's own code,
+ * they must be the very two that the token was made of in training. It is the same: let X Y be neighbours
+ * whose bytes are those of a token T, made of another two. No merge crossed the ends of these bytes so far,
+ * so the merges inside were those of T's bytes alone, in the same order; but alone they become T (a test
+ * tries every token), and the only two symbols on the way to T are those that T was made of.
  */
 
 /* Up to here, searching all pairs for the best one is faster than keeping them in order. */

@@ -170,9 +170,9 @@ static inline void find_masks(BlockMasks *masks, const uint8_t *text)
     }
 }
 
-/* Where words begin in a block that begins with a word: bit i for byte i. Only bits below the result's top, which
- * *known tells, are right: what follows the block, or its first byte that is not ASCII, decides the others. White
- * space looks one byte ahead, an apostrophe two, but then it is about bytes behind itself. */
+/* Where words begin in a block that begins with a word: bit i for byte i. Only bits below the result's top,
+ * which *known tells, are right: what follows the block, or its first byte that is not ASCII, decides the
+ * others. White space looks one byte ahead, an apostrophe two, but then it is about bytes behind itself. */
 static inline uint64_t word_begins(const uint8_t *text, int *known)
 {
     BlockMasks masks;
@@ -197,8 +197,8 @@ static inline uint64_t word_begins(const uint8_t *text, int *known)
     return begins;
 }
 
-/* Append the ids of the ASCII words from text on, up to about `limit`. READ_AHEAD_BYTES must be readable behind every
- * position before the limit, and room be reserved. Returns where it stopped. */
+/* Append the ids of the ASCII words from text on, up to about `limit`. READ_AHEAD_BYTES must be readable
+ * behind every position before the limit, and room be reserved. Returns where it stopped. */
 static const uint8_t *encode_ascii(Encoder *encoder, TokenBuffer *buffer, const uint8_t *text,
                                    const uint8_t *limit)
 {
