@@ -17,7 +17,7 @@ Q        := $(if $(filter 1,$(V)),,@)
 
 # -fno-math-errno and -fno-trapping-math let loops vectorise without changing any result; never -ffast-math.
 CPPFLAGS += -I. -I$(B)
-CFLAGS   += -std=c11 $(OPTIMIZE) -g -Wall -Wextra -Werror -fopenmp -fno-math-errno -fno-trapping-math -MMD -MP
+CFLAGS   += -std=c11 $(OPTIMIZE) -g -Wall -Wextra -Werror -Wno-format-truncation -fopenmp -fno-math-errno -fno-trapping-math -MMD -MP
 LDLIBS   += -ldnnl -lzstd -ljansson -lm -lpthread
 ifneq ($(SANITIZE),)
 CFLAGS   += -fsanitize=$(SANITIZE) -fno-omit-frame-pointer -fno-sanitize-recover=all
