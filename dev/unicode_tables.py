@@ -2,8 +2,8 @@
 """Write llmc/text/unicode_tables.c: which code points are letters, numbers and white space.
 
 The reference is tiktoken: its regular expression engine, not Python's, decides what GPT-2's pattern matches, so
-each class is asked of it directly. Needs tiktoken of the Unicode version named below (0.7 to 0.14 all have it); the
-script refuses another one, because new letters would silently change ids.
+each class is asked of it directly. Needs a tiktoken with the Unicode version named below (0.14 is one); the script
+refuses another, because new letters would silently change ids.
 
     python3 dev/unicode_tables.py > llmc/text/unicode_tables.c
 """
