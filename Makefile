@@ -56,7 +56,7 @@ OP_TESTS     := $(foreach level,$(LEVELS),$(patsubst dev/ops/%.c,$(B)/ops/$(leve
 TEST_TOOLS   := $(B)/test/damage
 SHELL_TESTS  := $(wildcard dev/test/test_*.sh)
 SANITIZER_SHELL_TESTS := $(filter %_cli.sh,$(SHELL_TESTS))
-THREAD_TESTS := $(addprefix $(B)/test/test_,loader writer snapshot tokenizer)
+THREAD_TESTS := $(addprefix $(B)/test/test_,loader writer)
 FUZZERS      := $(patsubst dev/fuzz/%.c,$(B)/fuzz/%,$(wildcard dev/fuzz/fuzz_*.c))
 BENCHES      := $(patsubst dev/bench/%.c,$(B)/bench/%,$(wildcard dev/bench/*.c))
 
@@ -133,7 +133,7 @@ sanitizer-tests: $(PROGRAMS:%=$(B)/%) $(MODULE_TESTS) $(filter $(B)/ops/$(lastwo
 
 # libgomp is not built for TSan: only code without OpenMP.
 thread-tests: $(B)/data_prep/tokenize $(THREAD_TESTS)
-	$(Q)PROGRAMS=$(B) dev/test/run.sh $(THREAD_TESTS) dev/test/test_tokenize_cli.sh
+	$(Q)PROGRAMS=$(B) dev/test/run.sh $(THREAD_TESTS)
 
 bench: $(BENCHES) ## the benchmarks under dev/bench
 
