@@ -97,7 +97,7 @@ for rank in 0 2; do
     start 3 endless
     hit KILL $rank 3
     finish
-    expect '137 76' 2 "rank $rank (" 'is lost: it ended without a word; this rank was in'
+    expect '137 76' 2 "rank $rank (" 'is lost: it ended without a word; this rank was '
     result $? "killing rank $rank ends the others at once with a line that names it"
 done
 
