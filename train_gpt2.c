@@ -32,6 +32,7 @@ int main(int argc, char **argv)
 {
     Error error = {""};
     error_set_program("train_gpt2");
+    stop_install();
     if (comm_init(&argc, &argv, &error) != 0) {
         error_exit(EXIT_FAILED, "%s", error.text);
     }
@@ -48,7 +49,6 @@ int main(int argc, char **argv)
 
     const Backend *backend = cpu_backend(&error);
     Run run;
-    stop_install();
     if (!backend || run_open(&run, &options, backend, &error) != 0) {
         error_exit(EXIT_FAILED, "%s", error.text);
     }
