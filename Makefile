@@ -89,10 +89,9 @@ $(B)/%.o: %.c Makefile
 # GPT-2's merges, embedded as they are.
 $(B)/llmc/text/vocabulary.o: llmc/text/gpt2_vocab/vocab.bpe Makefile
 	$(call say,EMBED,$<)
-	$(Q)mkdir -p $(@D) && printf '%s\n' 'const unsigned char vocabulary_merges[] = {' >$(@:.o=.c) && \
-	    od -An -v -tx1 $< | sed 's/ \([0-9a-f][0-9a-f]\)/0x\1,/g' >>$(@:.o=.c) && \
-	    printf '%s\n' '0};' 'const unsigned long vocabulary_merges_bytes = sizeof(vocabulary_merges) - 1;' >>$(@:.o=.c) && \
-	    $(CC) -O0 -c -o $@ $(@:.o=.c)
+	$(Q)mkdir -p $(@D) && { printf '%s\n' 'const unsigned char vocabulary_merges[] = {'; \
+	    od -An -v -tx1 $< | sed 's/ \([0-9a-f][0-9a-f]\)/0x\1,/g'; printf '%s\n' '0};' \
+	    'const unsigned long vocabulary_merges_bytes = sizeof(vocabulary_merges) - 1;'; } | $(CC) -O0 -x c -c -o $@ -
 
 level_flags   = $(call march,$(1)) -DVECTOR_BYTES=$(call vector_bytes,$(1)) -DCPU_LEVEL_NAME='"$(1)"' \
                 -DCPU_BACKEND=$(call symbol,$(1))
