@@ -63,16 +63,18 @@ typedef struct Scratch {
     size_t bytes;
 } Scratch;
 
-/* What a thread keeps between products. Threads of OpenMP live as long as the program. */
+/* What a thread keeps between products, until it ends. */
 typedef struct Worker {
     dnnl_stream_t stream;
     PrimitiveEntry *entries; /* PRIMITIVES_MAX, hashed by key */
     Scratch tile, scratchpad, wide_a, wide_b;
+    int is_started;
 } Worker;
 
 static _Thread_local Worker worker;
 static dnnl_engine_t engine;
 static int has_fast_bf16;
+static pthread_key_t worker_key; /* its destructor releases the worker of a thread that ends */
 static pthread_once_t library_once = PTHREAD_ONCE_INIT;
 
 #define DNNL_CHECK(call)                                                                                     \
@@ -80,13 +82,6 @@ static pthread_once_t library_once = PTHREAD_ONCE_INIT;
         dnnl_status_t status_ = (call);                                                                      \
         CHECK(status_ == dnnl_success, "oneDNN: " #call " returned %d", (int)status_);                       \
     } while (0)
-
-static void library_start(void)
-{
-    DNNL_CHECK(dnnl_engine_create(&engine, dnnl_cpu, 0));
-    int isa = (int)dnnl_get_effective_cpu_isa();
-    has_fast_bf16 = (isa & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16;
-}
 
 static void *scratch_get(Scratch *scratch, size_t bytes)
 {
@@ -365,6 +360,44 @@ static int slice_primitive(const Slice *slice)
     return 1;
 }
 
+/* ---- start and end of a thread ------------------------------------------------------------------- */
+
+static void worker_release(void *ending)
+{
+    Worker *w = ending;
+    for (int i = 0; w->entries != NULL && i < PRIMITIVES_MAX; i++) {
+        entry_empty(&w->entries[i]);
+    }
+    memory_free(w->entries);
+    memory_free(w->tile.block);
+    memory_free(w->scratchpad.block);
+    memory_free(w->wide_a.block);
+    memory_free(w->wide_b.block);
+    if (w->stream != NULL) {
+        DNNL_CHECK(dnnl_stream_destroy(w->stream));
+    }
+    memset(w, 0, sizeof(*w));
+}
+
+static void library_start(void)
+{
+    DNNL_CHECK(dnnl_engine_create(&engine, dnnl_cpu, 0));
+    int isa = (int)dnnl_get_effective_cpu_isa();
+    has_fast_bf16 = (isa & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16;
+    CHECK(pthread_key_create(&worker_key, worker_release) == 0, "no key left for what a thread keeps");
+}
+
+/* Called by each thread in a parallel region of a product. For this region only the library is told to use one
+ * thread: it may not split a tile, even where the team is one thread and it could start others. */
+static void worker_start(void)
+{
+    omp_set_num_threads(1);
+    if (!worker.is_started) {
+        worker.is_started = 1;
+        CHECK(pthread_setspecific(worker_key, &worker) == 0, "no memory for what a thread keeps");
+    }
+}
+
 /* ---- the product -------------------------------------------------------------------------------- */
 
 static const void *corner(const void *matrix, DType type, int64_t stride, int is_transposed, int64_t row,
@@ -427,8 +460,7 @@ void matmul(const Matmul *product)
     int inner_tiles = is_by_columns ? plan.row_tiles : plan.column_tiles;
 #pragma omp parallel if (tiles > 1)
     {
-        /* For this region only: the library may not split a tile, even where the team is one thread. */
-        omp_set_num_threads(1);
+        worker_start();
 #pragma omp for schedule(dynamic, 1)
         for (int64_t i = 0; i < tiles; i++) {
             int outer = (int)(i / inner_tiles), inner = (int)(i % inner_tiles);
