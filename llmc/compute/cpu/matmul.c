@@ -387,8 +387,8 @@ static void library_start(void)
     CHECK(pthread_key_create(&worker_key, worker_release) == 0, "no key left for what a thread keeps");
 }
 
-/* Called by each thread in a parallel region of a product. For this region only the library is told to use one
- * thread: it may not split a tile, even where the team is one thread and it could start others. */
+/* Called by each thread in a parallel region of a product. For this region only the library is told to use
+ * one thread: it may not split a tile, even where the team is one thread and it could start others. */
 static void worker_start(void)
 {
     omp_set_num_threads(1);
