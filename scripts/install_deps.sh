@@ -11,7 +11,7 @@ packages=(gcc libc6-dev binutils make libdnnl-dev libzstd-dev libjansson-dev lib
 [ "${MPI:-1}" = 0 ] || packages+=(libopenmpi-dev openmpi-bin)
 for argument in "$@"; do
     case $argument in
-    --test) packages+=(libcmocka-dev zstd) ;;
+    --test) packages+=(libcmocka-dev zstd zip xz-utils bzip2) ;;
     --book) packages+=(bible-kjv bible-kjv-text) ;;
     *)
         echo "install_deps.sh: $argument: expected --test or --book" >&2
