@@ -186,9 +186,9 @@ static double rounding_of(double x, double unit, Rounding *rounding)
     return rounded(x, unit, rounding) - x;
 }
 
-/* xhat (C) = (x - mean) / deviation; returns 1 / deviation. Rounded as in programs that fold the mean into an
- * offset, x * scale - mean * scale, and that update mean and variance together: as inexact as x is large, not as
- * what is left of it. */
+/* xhat (C) = (x - mean) / deviation; returns 1 / deviation. Rounded as in programs that fold the mean into
+ * an offset, x * scale - mean * scale, and that update mean and variance together: as inexact as x is large,
+ * not as what is left of it. */
 static double normalise(double *xhat, const double *x, int64_t C, Rounding *rounding)
 {
     double mean = 0, square = 0, variance = 0;

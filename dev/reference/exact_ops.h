@@ -4,9 +4,9 @@
  * rounding can be (Monte Carlo arithmetic, Parker 1997). What such a pass differs by from one without
  * rounding is how far a correct program may be off for this very model and batch. The sizes:
  *   a stored value            storage: 2^-24 for fp32, 2^-8 for bf16
- *   a sum                     added term by term in fp32, the long ones in an order of each pass's own: rounding
- *                             of terms that are alike does not average out, and partial sums may be larger than
- *                             the sum, so that no formula replaces adding
+ *   a sum                     added term by term in fp32, the long ones in an order of each pass's own: what
+ *                             is rounded off terms that are alike does not average out, and partial sums may
+ *                             be larger than the sum, so that no formula replaces adding
  *   exp, tanh, reciprocals    4 * sum, sum = 2^-24
  */
 #ifndef LLMC_REFERENCE_EXACT_OPS_H

@@ -18,19 +18,41 @@ typedef struct Comparison {
     const char *name;
     const float *found, *reference;
     const double *exact;
-    int is_visible; /* in fp32 a change by 1% matters */
+    int is_fp32;
 } Comparison;
 
 static const double visible_change = 0.01;
+
+/* Where what bf16 rounds off is this large beside what it computes, one rounding acts on another, and what a
+ * program may be off by is no longer the deviation times a number. In fp32 that would say the same of the
+ * reference, and is not excused. */
+static const double drowned_ratio = 0.5;
 
 static void print_line(const char *name, double error, double tolerance, int holds)
 {
     printf("  %-28s largest error %.2e, tolerance %.2e  %s", name, error, tolerance, holds ? "ok" : "FAILED");
 }
 
+static int is_drowned(const Comparison *comparison, const Tolerance *tolerance)
+{
+    int64_t count = tolerance->rows * tolerance->columns;
+    double square = 0;
+    for (int64_t i = 0; i < count; i++) {
+        square += comparison->exact[i] * comparison->exact[i] / (double)count;
+        if (!isfinite(comparison->found[i])) {
+            return 0;
+        }
+    }
+    return !comparison->is_fp32 && square > 0 && tolerance->mean > drowned_ratio * drowned_ratio * square;
+}
+
 /* Print the element that comes nearest to its tolerance; 1 if it exceeds it. */
 static int compare(const Comparison *comparison, const Tolerance *tolerance)
 {
+    if (is_drowned(comparison, tolerance)) {
+        printf("  %-28s not judged: bf16's rounding drowns it\n", comparison->name);
+        return 0;
+    }
     double worst_ratio = -1, worst_error = 0, worst_tolerance = 0;
     int64_t worst = 0, count = tolerance->rows * tolerance->columns, visible = 0, nonzero = 0;
     for (int64_t i = 0; i < count; i++) {
@@ -53,7 +75,7 @@ static int compare(const Comparison *comparison, const Tolerance *tolerance)
                (long long)(worst / tolerance->columns), (long long)(worst % tolerance->columns),
                (double)comparison->found[worst], (double)comparison->reference[worst],
                comparison->exact[worst]);
-    } else if (comparison->is_visible && nonzero > 0) {
+    } else if (comparison->is_fp32 && nonzero > 0) {
         printf("   1%% seen in %.1f%%", 100.0 * (double)visible / (double)nonzero);
     }
     printf("\n");

@@ -289,7 +289,8 @@ static void log_range(void *context, int64_t offset, int64_t count)
     log->count++;
 }
 
-/* From the top of the arena down; a distributed exact model begins with wte, which is done before all others. */
+/* From the top of the arena down; a distributed exact model begins with wte, which is done before all
+ * others. */
 static void check_ranges(const Backend *backend)
 {
     for (int is_distributed = 0; is_distributed <= 1; is_distributed++) {

@@ -1,4 +1,5 @@
-/* What crosses the seam as a whole: initial weights, and the hash that names a result. The device is an array. */
+/* What crosses the seam as a whole: initial weights, and the hash that names a result. The device is an
+ * array. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -138,7 +138,8 @@ static void test_prune(void **state)
     arenas_release(&arenas);
 }
 
-/* A writer that is killed at any moment leaves whole snapshots and, at most, a file that the next start removes. */
+/* A writer that is killed at any moment leaves whole snapshots and, at most, a file that the next start
+ * removes. */
 static void test_killed_writer(void **state)
 {
     (void)state;

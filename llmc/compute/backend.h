@@ -33,8 +33,8 @@ typedef struct ModelConfig {
     DType dtype;
     ReduceMode reduce;
     float dropout;
-    uint64_t seed;    /* for dropout */
-    int is_inference; /* no gradients, no moments: evaluate and decode only */
+    uint64_t seed;      /* for dropout */
+    int is_inference;   /* no gradients, no moments: evaluate and decode only */
     int is_distributed; /* other ranks do other slots: the last slot keeps late rows apart */
 } ModelConfig;
 
@@ -64,7 +64,8 @@ typedef struct LateRows {
     int count;
 } LateRows;
 
-/* What ranks have to sum before update: gradients as int64 (EXACT with G > 1) or fp32, late rows, the tail. */
+/* What ranks have to sum before update: gradients as int64 (EXACT with G > 1) or fp32, late rows, the
+ * tail. */
 typedef struct GradientArena {
     void *elements; /* arena_count of them */
     int64_t *tail;  /* GRADIENT_TAIL int64: sum of loss * 2^52, number of bad elements */

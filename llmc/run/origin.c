@@ -77,7 +77,8 @@ static int count_snapshots(int64_t *newest, const char *out_dir, Error *error)
     return count < 0 ? error_prefix(error, "out_dir") : count;
 }
 
-/* Where all snapshots were damaged and set aside, a run was lost: to start anew is for its owner to decide. */
+/* Where all snapshots were damaged and set aside, a run was lost: to start anew is for its owner to
+ * decide. */
 static int refuse_forgetting(const char *out_dir, Error *error)
 {
     char pattern[PATH_BYTES_MAX];
