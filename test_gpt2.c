@@ -15,6 +15,7 @@
 int main(int argc, char **argv)
 {
     Error error;
+    cpu_spin_briefly(argv);
     error_set_program("test_gpt2");
     if (argc < 2 || argv[1][0] == '-') {
         error_exit(EXIT_FAILED, "usage: test_gpt2 FOLDER...   (reference folders, such as dev/reference/*/)");

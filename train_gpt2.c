@@ -31,6 +31,7 @@ static int carry_out(EndReason *reason, Run *run, Error *error)
 int main(int argc, char **argv)
 {
     Error error = {""};
+    cpu_spin_briefly(argv);
     error_set_program("train_gpt2");
     stop_install();
     if (comm_init(&argc, &argv, &error) != 0) {

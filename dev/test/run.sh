@@ -3,6 +3,7 @@
 # A program that ends badly without a failed line of its own counts as one failure.
 #   dev/test/run.sh PROGRAM...      ends with `N passed, N failed`, exit 1 if any failed
 set -u
+export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-1000} # waiting threads sleep soon: tests share cores
 passed=0
 failed=0
 for program in "$@"; do

@@ -1,7 +1,9 @@
+#define _GNU_SOURCE
 #include "llmc/compute/cpu_levels.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 const Backend *cpu_backend(Error *error)
 {
@@ -22,4 +24,11 @@ const Backend *cpu_backend(Error *error)
     }
     error_set(error, "CPU_LEVEL=%s: expected one that this machine runs:%s", wanted, names);
     return NULL;
+}
+
+void cpu_spin_briefly(char **argv)
+{
+    if (!getenv("OMP_WAIT_POLICY") && !getenv("GOMP_SPINCOUNT") && setenv("GOMP_SPINCOUNT", "1000", 1) == 0) {
+        execv("/proc/self/exe", argv); /* where that cannot be, threads spin for longer: only slower */
+    }
 }
