@@ -86,7 +86,7 @@ static void attention(const Workspace *work, const BlockCache *cache, double *d_
 {
     int64_t heads = (int64_t)work->pass->B * work->pass->table->shape.n_head;
     Rounding base = *work->rounding;
-#pragma omp parallel for schedule(dynamic)
+#pragma omp parallel for schedule(dynamic) if (work->M * work->pass->T > 4096)
     for (int64_t i = 0; i < heads; i++) {
         Rounding own = base;
         own.state = (base.state ^ (uint64_t)(i + 1)) * 0xd1342543de82ef95u;

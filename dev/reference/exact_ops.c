@@ -72,7 +72,10 @@ typedef struct DenseProduct {
     Order order; /* of the terms */
 } DenseProduct;
 
-enum { PRODUCT_ROWS = 4 /* that share each read of b */ };
+enum {
+    PRODUCT_ROWS = 4,            /* that share each read of b */
+    PARALLEL_TERMS_MIN = 1 << 20 /* below, threads cost more than they bring */
+};
 
 static void rows_exact(const DenseProduct *product, int64_t first, int64_t last)
 {
@@ -131,7 +134,7 @@ void product_add(const Product *product, Rounding *rounding)
     dense.a_low = is_exact ? NULL : to_fp32(dense.a, M * K);
     dense.b_low = is_exact ? NULL : to_fp32(dense.b, K * N);
     dense.sum_low = is_exact ? NULL : to_fp32(dense.sum, M * N);
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (M * N * K > PARALLEL_TERMS_MIN)
     for (int64_t m = 0; m < M; m += PRODUCT_ROWS) {
         int64_t last = m + PRODUCT_ROWS < M ? m + PRODUCT_ROWS : M;
         if (is_exact) {

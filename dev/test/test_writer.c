@@ -1,6 +1,5 @@
-/* Snapshots written behind training's back: what is written is the state at `start`, whatever training
- * does after
- * `copied`; one is in flight; failures are told and cost nothing else. */
+/* Snapshots written behind training's back: what is written is the state at `start`, whatever training does
+ * after `copied`; one is in flight; failures are told and cost nothing else. */
 #define _GNU_SOURCE
 #include <math.h>
 #include <setjmp.h>
