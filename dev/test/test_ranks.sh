@@ -1,0 +1,188 @@
+#!/usr/bin/env bash
+# The same run at any number of ranks: the same weights bit for bit, whatever the buckets, the threads and the
+# launcher; runs that stop and go on with other numbers of ranks; ranks that do not agree are named.
+#   PROGRAMS=build/mpi1 dev/test/test_ranks.sh        prints TAP
+set -u
+. "$(dirname "$0")/ranks.bash"
+
+# Large enough that the caps cut it differently: 2.9 MB of sums in buckets of 0.1, 1, and 1 then 25 MB.
+wide=("${small[@]}" --n_layer=3 --n_embd=96 --batch_size=1 --dropout=0.1 --max_iters=4)
+
+# same NAME WEIGHTS: the last run ended well, and with these weights.
+same() {
+    [ "$code" -eq 0 ] && [ -n "$2" ] && [ "$(weights)" = "$2" ]
+    result $? "$1"
+}
+
+# ---- any number of ranks -----------------------------------------------------------------------------------------
+for dtype in fp32 bf16; do
+    ranks 0 "${wide[@]}" --dtype=$dtype --out_dir=$dtype-alone
+    alone=$(weights)
+    [ "$code" -eq 0 ] && [ -n "$alone" ]
+    result $? "$dtype: without a launcher"
+    caps=(25 0.1 1)
+    for N in 1 2 3 4 5 7 8; do # 9 slots, which 2, 4, 5, 7 and 8 do not divide
+        cap=${caps[N % 3]}
+        ranks $N "${wide[@]}" --dtype=$dtype --bucket_cap_mb=$cap --threads=$((1 + N % 2)) --out_dir=$dtype-$N
+        same "$dtype: $N ranks, bucket_cap_mb=$cap, threads=$((1 + N % 2)): the same weights" "$alone"
+    done
+    for cap in 0.1 1 25; do
+        for threads in 1 2; do
+            ranks 3 "${wide[@]}" --dtype=$dtype --bucket_cap_mb=$cap --threads=$threads --out_dir=$dtype-$cap-$threads
+            same "$dtype: 3 ranks, bucket_cap_mb=$cap, threads=$threads: the same weights" "$alone"
+        done
+    done
+    ranks 2 "${wide[@]}" --dtype=$dtype --overlap=false --out_dir=$dtype-late
+    same "$dtype: buckets after backward: the same weights" "$alone"
+    default=$launcher
+    launcher=tcp
+    for N in 2 5; do
+        ranks $N "${wide[@]}" --dtype=$dtype --bucket_cap_mb=0.1 --check_interval=1 --out_dir=$dtype-tcp-$N
+        same "$dtype: $N ranks over TCP: the same weights" "$alone"
+    done
+    launcher=$default
+done
+
+# The log must not depend on ranks either, times apart.
+numbers() {
+    grep -E '"event":"(step|eval)"' "$1/log.jsonl" | sed -E 's/,"(ms|tok_per_s|compute_ms|comm_ms|exposed_ms|mfu)":[^,}]*//g'
+}
+evaluated=("${wide[@]}" --eval_interval=2 --eval_iters=3 --snapshot_interval=4)
+ranks 0 "${evaluated[@]}" --out_dir=log-alone
+ranks 5 "${evaluated[@]}" --out_dir=log-5
+[ "$code" -eq 0 ] && [ "$(grep -c '"event":"eval"' log-5/log.jsonl)" -eq 3 ] &&
+    [ "$(numbers log-5)" = "$(numbers log-alone)" ]
+result $? "losses, norms and evaluations are those of one rank"
+ranks 0 "${evaluated[@]}" --out_dir=log-alone --init_from=resume --export_llmc=model.bin
+for N in 0 7 11; do
+    ranks $N "${evaluated[@]}" --eval_iters=0 --eval_only=true --init_from=model.bin --out_dir=eval-$N
+    grep '^step 0' stdout >eval-$N.line
+done
+[ -s eval-0.line ] && cmp -s eval-0.line eval-7.line && cmp -s eval-0.line eval-11.line
+result $? "eval_only gives the same losses on any number of ranks"
+ranks 10 "${wide[@]}" --out_dir=ten
+[ "$code" -eq 1 ] && grep -q 'gradient_accumulation_steps=9: expected at least the number of ranks, 10' stderr &&
+    [ ! -e ten ]
+result $? "more ranks than slots are refused, with the numbers"
+
+# ---- reductions that give the promise up ---------------------------------------------------------------------------
+for reduce in fp32 bf16; do
+    ranks 3 "${wide[@]}" --reduce=$reduce --check_interval=1 --bucket_cap_mb=0.1 --out_dir=reduce-$reduce
+    [ "$code" -eq 0 ] && [ -n "$(weights)" ] &&
+        grep -q 'reduce is not exact: weights depend on the number of ranks' stdout
+    result $? "reduce=$reduce runs on 3 ranks, and says what it gives up"
+done
+
+# ---- what a step tells ---------------------------------------------------------------------------------------------
+ranks 3 "${wide[@]}" --trace=2 --bucket_cap_mb=0.1 --out_dir=trace
+[ "$code" -eq 0 ] && [ "$(grep -cE '"event":"step".*"compute_ms":[0-9.e-]+.*"comm_ms":[0-9.e-]*[1-9].*"exposed_ms":' \
+    trace/log.jsonl)" -eq 4 ]
+result $? "log.jsonl has compute_ms, comm_ms and exposed_ms"
+python3 - trace/trace.json <<'END'
+import collections, json, sys
+events = json.load(open(sys.argv[1]))["traceEvents"]
+names = collections.defaultdict(set)
+for event in events:
+    if event["ph"] == "X":
+        assert event["dur"] >= 0 and event["ts"] >= 0 and event["args"]["iter"] in (0, 1), event
+        names[event["pid"], event["tid"]].add(event["name"])
+threads = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
+ranks = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+assert ranks == {r: "rank %d" % r for r in range(3)}, ranks
+assert len(threads) == 6, threads
+for (pid, tid), thread in threads.items():
+    found = names[pid, tid]
+    if thread == "communication":
+        buckets = {n for n in found if n.startswith("bucket ")}
+        assert len(buckets) > 20 and "bucket 0" in buckets and "tail" in found and "late rows" in found, found
+    else:
+        wanted = {"load", "slot", "wait", "update", "backward ln_f"} | {"backward block %d" % l for l in range(3)}
+        assert wanted <= found, wanted - found
+sent = [sum(e["args"]["bytes"] for e in events if e["name"].startswith("bucket") and e["pid"] == r) for r in range(3)]
+assert sent[0] == sent[1] == sent[2] > 2 * 2.5e6, sent
+END
+result $? "the trace is JSON, with a row for each rank and thread, blocks and buckets"
+
+# ---- stop here, go on there ----------------------------------------------------------------------------------------
+# A run that would go on for long is stopped by signals, as soon as it has made a few more updates, and ended some
+# updates after the last stop. A run that nobody disturbed then goes as far.
+long=("${small[@]}" --dropout=0.1 --bucket_cap_mb=0.1 --lr_schedule=wsd --lr_decay_iters=40)
+updates() {
+    cat "$1"/log.jsonl 2>/dev/null | grep -c '"event":"step"'
+}
+stop() { # N:SIGNAL:WHO FOLDER
+    local N signal who last
+    IFS=: read -r N signal who <<<"$1"
+    ranks_begin "$N" "${long[@]}" --max_iters=100000 --init_from=auto --out_dir="$2"
+    await 60 has_made $(($(updates "$2") + 3)) "$2"
+    if [ "$who" = mpirun ]; then
+        kill -"$signal" "$(leader)"
+    else
+        kill -"$signal" "$(cat "pid.$who")"
+    fi
+    ranks_end
+    last=$(tail -n 1 "$2/log.jsonl")
+    [ "$code" -eq 75 ] && [[ $last == *'"reason":"signal"'* ]] &&
+        [ -e "$2/step-$(printf %08d "$(updates "$2")").snap" ]
+}
+chain() { # FOLDER N:SIGNAL:WHO... N
+    local folder=$1 name="" bad=0 goal
+    shift
+    while [ $# -gt 1 ]; do
+        name+="$1, "
+        stop "$1" "$folder" || { bad=1; echo "# $1: exit code $code"; sed 's/^/# /' stderr; }
+        shift
+    done
+    goal=$(($(updates "$folder") + 5))
+    ranks "$1" "${long[@]}" --max_iters=$goal --init_from=resume --out_dir="$folder"
+    local found=$(weights)
+    [ "$code" -eq 0 ] || bad=1
+    ranks 0 "${long[@]}" --max_iters=$goal --out_dir="$folder-undisturbed"
+    [ $bad -eq 0 ] && [ -n "$found" ] && [ "$(weights)" = "$found" ] &&
+        [ "$(numbers "$folder")" = "$(numbers "$folder-undisturbed")" ]
+    result $? "stopped at ${name}ended at $1: the weights and the log of an undisturbed run"
+}
+somebody=mpirun
+[ $launcher = mpirun ] || somebody=0
+chain down 4:TERM:2 3:USR1:$somebody 1
+chain up 0:INT:0 5:TERM:4 2
+
+# ---- ranks that do not agree ---------------------------------------------------------------------------------------
+# disagree NAME EXPECTED ARGUMENTS...: 3 ranks; exit 1, one line, which has EXPECTED.
+disagree() {
+    local name=$1 expected=$2
+    shift 2
+    ranks 3 "$@"
+    [ "$code" -eq 1 ] && [ "$(grep -c '^train_gpt2: ' stderr)" -eq 1 ] && grep -qE -- "$expected" stderr
+    result $? "$name"
+    rm -rf rank-* out
+}
+echo --learning_rate=0.5 >rank-1.options
+disagree "another option is named" 'rank 1 has "learning_rate":0\.5, rank 0 has "learning_rate":0\.003' "${small[@]}" \
+    --max_iters=3
+echo --seed=7 >rank-2.options
+disagree "another seed is named" 'rank 2 has "seed":7, rank 0 has "seed":1337' "${small[@]}" --max_iters=3
+# Machines of their own: the same paths, other files.
+machines() {
+    local rank
+    for rank in 0 1 2; do
+        mkdir rank-$rank
+        cp -r data "$@" rank-$rank
+    done
+}
+machines
+head -c 300000 data/train.bin >rank-2/data/train.bin
+disagree "other training data are named" 'rank 2 differs from rank 0 in the training data' "${small[@]}" --max_iters=3
+ranks 0 "${small[@]}" --max_iters=4 --snapshot_interval=2 --out_dir=out --export_llmc=model.bin
+final=$(weights)
+machines model.bin
+printf '\1' | dd of=rank-1/model.bin bs=1 seek=3001 conv=notrunc status=none
+disagree "a weight that is off by a bit is named" 'rank 1 differs from rank 0 in the weights at start' "${small[@]}" \
+    --init_from=model.bin --max_iters=3
+ranks 0 "${small[@]}" --max_iters=4 --snapshot_interval=2 --out_dir=out
+machines out
+printf X | dd of=rank-2/out/step-00000004.snap bs=1 seek=5000 conv=notrunc status=none
+disagree "a damaged snapshot on one machine is named, and so is the rank that fell back" \
+    "rank 2 differs from rank 0 in the model's shape or the updates made" "${small[@]}" --init_from=resume --max_iters=6
+
+end_of_tests
