@@ -4,7 +4,7 @@
     pip install torch transformers
     dev/reference/train_reference.py
 
-Writes training/tokens.bin (a small shard of made-up tokens) and training/expected.txt (iter, loss, gradient norm
+Writes dev/test/training: tokens.bin, a small shard of made-up tokens, and expected.txt (iter, loss, gradient norm
 before clipping, lr). The model begins with the weights of heads_of_7; rows are windows in file order; AdamW has
 nanoGPT's two groups, everything is fp32.
 """
@@ -17,7 +17,7 @@ import torch
 import transformers
 
 HERE = pathlib.Path(__file__).parent
-FOLDER = HERE / "training"
+FOLDER = HERE.parent / "test" / "training"
 B, T, G, UPDATES = 4, 32, 3, 30
 LEARNING_RATE, MIN_LR, WARMUP_ITERS, LR_DECAY_ITERS = 3e-3, 3e-4, 5, 25
 WEIGHT_DECAY, BETAS, GRAD_CLIP = 0.1, (0.9, 0.95), 0.42  # some updates are clipped, some not

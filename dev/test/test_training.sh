@@ -6,6 +6,7 @@ set -u
 export LC_ALL=C
 programs=$(cd "${PROGRAMS:-.}" && pwd)
 reference=$(cd "$(dirname "$0")/../reference" && pwd)
+training=$(cd "$(dirname "$0")/training" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
@@ -23,7 +24,7 @@ result() {
 }
 
 # The recipe of dev/reference/train_reference.py.
-recipe=(--init_from="$reference/heads_of_7" --train_data="$reference/training/tokens.bin" --eval_interval=0
+recipe=(--init_from="$reference/heads_of_7" --train_data="$training/tokens.bin" --eval_interval=0
     --shuffle=false --batch_size=4 --block_size=32 --gradient_accumulation_steps=3 --max_iters=30
     --learning_rate=3e-3 --min_lr=3e-4 --warmup_iters=5 --lr_decay_iters=25 --weight_decay=0.1 --beta1=0.9
     --beta2=0.95 --grad_clip=0.42 --snapshot_interval=0)
@@ -45,7 +46,7 @@ steps() {
 
 # agrees OUT LOSS NORM: every update within these relative distances of PyTorch's; says the largest of each.
 agrees() {
-    steps "$1" | paste -d' ' - "$reference/training/expected.txt" | awk -v loss="$2" -v norm="$3" '
+    steps "$1" | paste -d' ' - "$training/expected.txt" | awk -v loss="$2" -v norm="$3" '
         function distance(a, b) { return a == b ? 0 : (a > b ? a - b : b - a) / b }
         NF != 8 || $1 != $5 { print "# line " NR ": " $0; bad = 1 }
         { l = distance($2, $6); n = distance($3, $7); r = distance($4, $8) }
@@ -125,9 +126,9 @@ run blown --dtype=fp32 --learning_rate=100 --min_lr=100 --grad_clip=0 --warmup_i
 result $? "updates that are not finite are skipped, and the run ends after max_bad_steps of them"
 
 run learned --dtype=fp32 --max_iters=60 --lr_decay_iters=60 --export_hf=exported --eval_interval=60 --eval_iters=0 \
-    --val_data="$reference/training/tokens.bin"
+    --val_data="$training/tokens.bin"
 val=$(sed -n 's/.*"event":"eval","iter":60.*"val_loss":\([^,}]*\).*/\1/p' learned/log.jsonl)
-run again --dtype=fp32 --init_from=exported --eval_only=true --eval_iters=0 --val_data="$reference/training/tokens.bin"
+run again --dtype=fp32 --init_from=exported --eval_only=true --eval_iters=0 --val_data="$training/tokens.bin"
 val_again=$(sed -n 's/.*"event":"eval".*"val_loss":\([^,}]*\).*/\1/p' again/log.jsonl)
 [ -n "$val" ] && [ "$val" = "$val_again" ]
 result $? "the exported model has the loss of the trained one ($val, $val_again)"
