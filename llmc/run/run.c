@@ -263,6 +263,23 @@ static int export_model(Run *run, Error *error)
     return 0;
 }
 
+/* Rank 0, which knows the snapshots, speaks for all; the others wait until it ends them. */
+static int end_bad_steps(const Run *run, Error *error)
+{
+    if (run->rank != 0) {
+        comm_barrier();
+    }
+    char newest[64] = "none was written";
+    if (run->saved_step >= 0) {
+        snprintf(newest, sizeof(newest), "step-%08" PRId64 ".snap", run->saved_step);
+    }
+    error_set(error,
+              "%.500s: %" PRId64 " updates in a row had a loss or gradient that is not finite; newest good "
+              "snapshot: %s; lower learning_rate or check the data",
+              run->options.out_dir, run->bad_steps, newest);
+    return EXIT_FAULT;
+}
+
 int run_finish(Run *run, EndReason reason, Error *error)
 {
     static const char *const names[] = {
@@ -275,12 +292,7 @@ int run_finish(Run *run, EndReason reason, Error *error)
     uint64_t hash = run_model_hash(&run->model);
     log_end(&run->log, run->step, hash, names[reason]);
     if (reason == END_BAD_STEPS) {
-        error_set(error,
-                  "%" PRId64
-                  " updates in a row had a loss or gradient that is not finite; the newest good snapshot "
-                  "is of step %" PRId64 " in %.500s; lower learning_rate or check the data",
-                  run->bad_steps, run->saved_step, run->options.out_dir);
-        return EXIT_FAULT;
+        return end_bad_steps(run, error);
     }
     int is_unsaved = run->failed_snapshots > 0 && run->saved_step != run->step;
     if (is_unsaved) {
