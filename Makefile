@@ -1,6 +1,6 @@
 # Train GPT-2 from raw text, in C and CUDA. `make help` lists the targets and the switches.
 
-# ---- settings ----------------------------------------------------------------------------------------------------------
+# ---- settings ----------------------------------------------------------------------------------------------
 MPI      ?= 1
 CUDA     ?= 1
 SANITIZE ?=
@@ -17,7 +17,8 @@ Q        := $(if $(filter 1,$(V)),,@)
 
 # -fno-math-errno and -fno-trapping-math let loops vectorise without changing any result; never -ffast-math.
 CPPFLAGS += -I. -I$(B)
-CFLAGS   += -std=c11 $(OPTIMIZE) -g -Wall -Wextra -Werror -Wno-format-truncation -fopenmp -fno-math-errno -fno-trapping-math -MMD -MP
+CFLAGS   += -std=c11 $(OPTIMIZE) -g -Wall -Wextra -Werror -Wno-format-truncation -MMD -MP
+CFLAGS   += -fopenmp -fno-math-errno -fno-trapping-math
 LDLIBS   += -ldnnl -lzstd -ljansson -lm -lpthread
 ifneq ($(SANITIZE),)
 CFLAGS   += -fsanitize=$(SANITIZE) -fno-omit-frame-pointer -fno-sanitize-recover=all
@@ -27,13 +28,14 @@ MPI_CFLAGS := $(shell mpicc --showme:compile 2>/dev/null)
 LDLIBS   += $(shell mpicc --showme:link 2>/dev/null)
 endif
 
-# ---- what is built -----------------------------------------------------------------------------------------------------
+# ---- what is built -----------------------------------------------------------------------------------------
 PROGRAMS := train_gpt2 test_gpt2 data_prep/tokenize
 
 # comm: MPI=0 leaves out the one file that speaks MPI.
 COMM_SOURCES := $(filter-out %/comm_mpi$(if $(filter 1,$(MPI)),_missing).c,$(wildcard llmc/comm/*.c))
-LIB_SOURCES  := $(foreach floor,base model text data snapshot run,$(wildcard llmc/$(floor)/*.c)) $(COMM_SOURCES) \
-                llmc/compute/cpu_levels.c llmc/compute/levels/levels_$(if $(filter x86_64,$(MACHINE)),x86_64,portable).c
+LEVELS_SOURCE := llmc/compute/levels/levels_$(if $(filter x86_64,$(MACHINE)),x86_64,portable).c
+LIB_SOURCES  := $(foreach floor,base model text data snapshot run,$(wildcard llmc/$(floor)/*.c)) \
+                $(COMM_SOURCES) llmc/compute/cpu_levels.c $(LEVELS_SOURCE)
 LIB_OBJECTS  := $(LIB_SOURCES:%.c=$(B)/%.o) $(B)/llmc/text/vocabulary.o
 
 # The CPU backend is compiled once for each level; each level becomes one object that shows only its table.
@@ -44,7 +46,8 @@ else
 LEVELS       := portable
 BASE_FLAGS   :=
 endif
-march         = $(if $(filter portable,$(1)),,-march=$(1) -mprefer-vector-width=$(if $(filter %v4,$(1)),512,256))
+vector_bits   = $(if $(filter %v4,$(1)),512,256)
+march         = $(if $(filter portable,$(1)),,-march=$(1) -mprefer-vector-width=$(call vector_bits,$(1)))
 vector_bytes  = $(if $(filter %v4,$(1)),64,$(if $(filter %v3,$(1)),32,16))
 symbol        = cpu_backend_$(subst -,_,$(1))
 CPU_SOURCES  := $(wildcard llmc/compute/cpu/*.c)
@@ -52,7 +55,8 @@ cpu_objects   = $(CPU_SOURCES:llmc/compute/cpu/%.c=$(B)/cpu/$(1)/%.o)
 LEVEL_OBJECTS := $(LEVELS:%=$(B)/cpu/%.o)
 
 MODULE_TESTS := $(patsubst dev/test/%.c,$(B)/test/%,$(wildcard dev/test/test_*.c))
-OP_TESTS     := $(foreach level,$(LEVELS),$(patsubst dev/ops/%.c,$(B)/ops/$(level)/%,$(wildcard dev/ops/test_*.c)))
+OP_SOURCES   := $(wildcard dev/ops/test_*.c)
+OP_TESTS     := $(foreach level,$(LEVELS),$(OP_SOURCES:dev/ops/%.c=$(B)/ops/$(level)/%))
 TEST_TOOLS   := $(B)/test/damage
 SHELL_TESTS  := $(wildcard dev/test/test_*.sh)
 SANITIZER_SHELL_TESTS := $(filter %_cli.sh,$(SHELL_TESTS))
@@ -62,7 +66,7 @@ BENCHES      := $(patsubst dev/bench/%.c,$(B)/bench/%,$(wildcard dev/bench/*.c))
 
 all: $(PROGRAMS) ## the CPU programs: train_gpt2, test_gpt2, data_prep/tokenize
 
-# ---- rules -------------------------------------------------------------------------------------------------------------
+# ---- rules -------------------------------------------------------------------------------------------------
 say = @printf '  %-8s %s\n' $(1) $(2)
 
 # A program at the top is a copy of the variant's own, so that variants do not relink each other.
@@ -84,14 +88,16 @@ $(B)/libllmc.a: $(LIB_OBJECTS)
 
 $(B)/%.o: %.c Makefile
 	$(call say,CC,$<)
-	$(Q)mkdir -p $(@D) && $(CC) $(CPPFLAGS) $(CFLAGS) $(BASE_FLAGS) $(if $(findstring comm_mpi,$<),$(MPI_CFLAGS)) -c -o $@ $<
+	$(Q)mkdir -p $(@D) && $(CC) $(CPPFLAGS) $(CFLAGS) $(BASE_FLAGS) \
+	    $(if $(findstring comm_mpi,$<),$(MPI_CFLAGS)) -c -o $@ $<
 
 # GPT-2's merges, embedded as they are.
 $(B)/llmc/text/vocabulary.o: llmc/text/gpt2_vocab/vocab.bpe Makefile
 	$(call say,EMBED,$<)
 	$(Q)mkdir -p $(@D) && { printf '%s\n' 'const unsigned char vocabulary_merges[] = {'; \
 	    od -An -v -tx1 $< | sed 's/ \([0-9a-f][0-9a-f]\)/0x\1,/g'; printf '%s\n' '0};' \
-	    'const unsigned long vocabulary_merges_bytes = sizeof(vocabulary_merges) - 1;'; } | $(CC) -O0 -x c -c -o $@ -
+	    'const unsigned long vocabulary_merges_bytes = sizeof(vocabulary_merges) - 1;'; } | \
+	    $(CC) -O0 -x c -c -o $@ -
 
 level_flags   = $(call march,$(1)) -DVECTOR_BYTES=$(call vector_bytes,$(1)) -DCPU_LEVEL_NAME='"$(1)"' \
                 -DCPU_BACKEND=$(call symbol,$(1))
@@ -122,12 +128,13 @@ $(B)/fuzz/%: $(B)/dev/fuzz/%.o $(B)/dev/fuzz/driver.o $(LEVEL_OBJECTS) $(B)/libl
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
-# ---- targets for people --------------------------------------------------------------------------------------------------
+# ---- targets for people ------------------------------------------------------------------------------------
 test: $(PROGRAMS) $(MODULE_TESTS) $(OP_TESTS) $(TEST_TOOLS) $(FUZZERS) ## every test that this machine can run
 	$(Q)PROGRAMS=$(B) dev/test/run.sh $(MODULE_TESTS) $(OP_TESTS) $(SHELL_TESTS)
 
 # Under a sanitizer (SANITIZE=...): the modules, the best level's operations, the programs as users meet them.
-sanitizer-tests: $(PROGRAMS:%=$(B)/%) $(MODULE_TESTS) $(filter $(B)/ops/$(lastword $(LEVELS))/%,$(OP_TESTS)) $(TEST_TOOLS)
+BEST_OP_TESTS := $(filter $(B)/ops/$(lastword $(LEVELS))/%,$(OP_TESTS))
+sanitizer-tests: $(PROGRAMS:%=$(B)/%) $(MODULE_TESTS) $(BEST_OP_TESTS) $(TEST_TOOLS)
 	$(Q)PROGRAMS=$(B) dev/test/run.sh $(filter $(B)/test/% $(B)/ops/%,$^) $(SANITIZER_SHELL_TESTS)
 
 # libgomp is not built for TSan: only code without OpenMP.
