@@ -9,7 +9,7 @@ set -euo pipefail
 caller=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 config=scripts/config/kjv.conf
-training_ms=170000
+training_ms=150000
 
 book=
 options=()
