@@ -27,8 +27,8 @@ static void handle(int signal_number)
 }
 
 /* An mpirun that is told to end wakes its ranks by SIGCONT, sends SIGTERM a second later (or when its
- * odls_base_sigkill_timeout is over) and SIGKILL as long after that. So the time to write a snapshot in begins
- * with SIGCONT; and the SIGTERM that follows is no second wish. */
+ * odls_base_sigkill_timeout is over) and SIGKILL as long after that. So the time to write a snapshot in
+ * begins with SIGCONT; and the SIGTERM that follows is no second wish. */
 static void handle_continue(int signal_number, siginfo_t *from, void *context)
 {
     (void)signal_number;
