@@ -263,16 +263,22 @@ static int export_model(Run *run, Error *error)
     return 0;
 }
 
+static void name_newest_snapshot(char *name, size_t name_bytes, const Run *run)
+{
+    snprintf(name, name_bytes, "none was written");
+    if (run->saved_step >= 0) {
+        snprintf(name, name_bytes, "step-%08" PRId64 ".snap", run->saved_step);
+    }
+}
+
 /* Rank 0, which knows the snapshots, speaks for all; the others wait until it ends them. */
 static int end_bad_steps(const Run *run, Error *error)
 {
     if (run->rank != 0) {
         comm_barrier();
     }
-    char newest[64] = "none was written";
-    if (run->saved_step >= 0) {
-        snprintf(newest, sizeof(newest), "step-%08" PRId64 ".snap", run->saved_step);
-    }
+    char newest[64];
+    name_newest_snapshot(newest, sizeof(newest), run);
     error_set(error,
               "%.500s: %" PRId64 " updates in a row had a loss or gradient that is not finite; newest good "
               "snapshot: %s; lower learning_rate or check the data",
@@ -296,10 +302,13 @@ int run_finish(Run *run, EndReason reason, Error *error)
     }
     int is_unsaved = run->failed_snapshots > 0 && run->saved_step != run->step;
     if (is_unsaved) {
+        char newest[64];
+        name_newest_snapshot(newest, sizeof(newest), run);
         error_set(
             error,
-            "%.500s: the last snapshot could not be written (%d failed); the newest is of step %" PRId64,
-            run->options.out_dir, run->failed_snapshots, run->saved_step);
+            "%.500s: the last snapshot could not be written (%d failed); newest good snapshot: %s; make "
+            "room there, then run again with --init_from=auto",
+            run->options.out_dir, run->failed_snapshots, newest);
         return EXIT_FAILED;
     }
     return reason == END_SIGNAL ? EXIT_RUN_AGAIN : EXIT_DONE;
