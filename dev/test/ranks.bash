@@ -59,13 +59,19 @@ exec "$@" "${own[@]}"
 END
 chmod +x as_rank
 
-# RANK, WORLD_SIZE and so on, as torchrun sets them; ends like the rank that failed first, or 0.
+# RANK, WORLD_SIZE and so on, as torchrun sets them. Leaves the exit code of rank R in status.R; ends like the rank
+# that failed first, or with 0.
 cat >tcp_launch <<'END'
 #!/usr/bin/env bash
 export WORLD_SIZE=$1 MASTER_ADDR=127.0.0.1 MASTER_PORT=$2 RANK
 shift 2
 for ((RANK = 0; RANK < WORLD_SIZE; RANK++)); do
-    "$@" &
+    (
+        "$@"
+        status=$?
+        echo $status >status.$RANK
+        exit $status
+    ) &
 done
 status=0
 for ((rank = 0; rank < WORLD_SIZE; rank++)); do
@@ -96,7 +102,7 @@ ranks() {
 ranks_begin() {
     local N=$1
     shift
-    rm -f pid.* stdout stderr
+    rm -f pid.* status.* stdout stderr
     local command=(./as_rank "$work/train_gpt2" "$@")
     case $N:$launcher in
     0:*) ;;
@@ -115,7 +121,7 @@ leader() {
 }
 
 ranks_end() {
-    wait "$job"
+    wait "$job" 2>/dev/null # else the shell tells of signals
     code=$?
     job=
 }

@@ -1,0 +1,248 @@
+#!/usr/bin/env bash
+# What a run survives, and how it ends when it cannot go on: signals, lost ranks, full disks, losses that are not
+# finite, kill -9 at any moment, damaged snapshots. Nothing is lost but the updates since the last good snapshot.
+#   PROGRAMS=build/mpi1 dev/test/test_faults.sh        prints TAP
+set -u
+. "$(dirname "$0")/ranks.bash"
+
+small+=(--lr_schedule=wsd --lr_decay_iters=40 --dropout=0.1)
+endless=(--max_iters=100000 --init_from=auto) # until something stops it
+saving=(--snapshot_interval=1)
+
+# undisturbed STEPS: the weights line of a run that ends there and that nothing happened to.
+undisturbed() {
+    "$work/train_gpt2" "${small[@]}" --max_iters="$1" --out_dir=undisturbed-"$1" 2>&1 | tail -n 1
+    rm -rf undisturbed-"$1"
+}
+
+newest() { # FOLDER: the step of its newest snapshot
+    local newest=$(ls "$1" | grep -xE 'step-[0-9]{8}\.snap' | sort | tail -n 1)
+    newest=${newest//[!0-9]/}
+    echo $((10#${newest:-0}))
+}
+
+# goes_on NAME STATUS N FOLDER ARGUMENTS...: from its newest snapshot some updates further, on N ranks, to the
+# weights of a run that nothing happened to. STATUS is that of what was checked before.
+goes_on() {
+    local name=$1 bad=$2 N=$3 folder=$4 from goal
+    shift 4
+    from=$(newest "$folder")
+    goal=$((from + 3))
+    [ "$bad" -eq 0 ] || { echo "# before it went on"; tail -n 3 stdout stderr | sed 's/^/# /'; }
+    ranks "$N" "${small[@]}" --max_iters=$goal --init_from=auto --out_dir="$folder" "$@"
+    [ "$bad" -eq 0 ] && [ "$code" -eq 0 ] && grep -q "^resuming .*: $from updates made" stdout &&
+        [ "$(weights)" = "$(undisturbed $goal)" ]
+    result $? "$name"
+    rm -rf "$folder"
+}
+
+# ---- signals -----------------------------------------------------------------------------------------------------
+# Every rank finishes its slot, all agree, rank 0 writes a snapshot, exit 75. Where mpirun itself is told to end, it
+# ends with 1 whatever its ranks do, unless by SIGUSR1, which it only passes on.
+signals=(TERM:0 TERM:2 INT:0 INT:1 USR1:0 USR1:2)
+[ $launcher = tcp ] || signals+=(TERM:mpirun INT:mpirun USR1:mpirun)
+for one in "${signals[@]}"; do
+    signal=${one%:*} who=${one#*:}
+    ranks_begin 3 "${small[@]}" "${endless[@]}" --out_dir=out
+    await 60 has_made 3 out
+    made=$(grep -c '"event":"step"' out/log.jsonl)
+    kill -"$signal" "$([ "$who" = mpirun ] && leader || cat "pid.$who")"
+    ranks_end
+    expected=75
+    [ $one != TERM:mpirun ] && [ $one != INT:mpirun ] || expected=1
+    last=$(tail -n 1 out/log.jsonl)
+    [ $code -eq $expected ] && [[ $last == *'"reason":"signal"'* ]] && [ "$(newest out)" -ge "$made" ] &&
+        [ "$(newest out)" -eq "$(grep -c '"event":"step"' out/log.jsonl)" ]
+    goes_on "SIG$signal on ${who/#[0-9]/rank &}: a snapshot, exit $expected, and it goes on" $? 1 out
+done
+ranks_begin 2 "${small[@]}" "${endless[@]}" --comm_timeout=5 --out_dir=out
+await 60 has_made 3 out
+kill -STOP "$(cat pid.1)"
+await 10 grep -q '^State:.T' "/proc/$(cat pid.1)/status"
+made=$(grep -c '"event":"step"' out/log.jsonl)
+kill -CONT "$(cat pid.1)"
+await 60 has_made $((made + 10)) out && kill -USR1 "$(cat pid.0)"
+status=$?
+ranks_end
+[ $status -eq 0 ] && [ $code -eq 75 ]
+result $? "a rank that is stopped and continued in time goes on"
+rm -rf out
+
+# ---- a rank is lost ----------------------------------------------------------------------------------------------
+# The others end with 76, each with a line that names the rank and the collective that it was in itself. mpirun ends
+# like the rank that it first saw end badly.
+have_ended() { # LOST N: all ranks but one, or all
+    local rank
+    kill -0 "$job" 2>/dev/null || return 0
+    for ((rank = 0; rank < $2; rank++)); do
+        [ $rank -eq "$1" ] || [ -s status.$rank ] || return 1
+    done
+}
+lose() { # SIGNAL RANK: 3 ranks, of which one is lost
+    local signal=$1 lost=$2 status=0 rank
+    ranks_begin 3 "${small[@]}" "${endless[@]}" "${saving[@]}" --comm_timeout=2 --out_dir=out
+    await 60 has_made 5 out
+    kill -"$signal" "$(cat pid.$lost)"
+    await 40 have_ended $lost 3 || kill -0 "$job" 2>/dev/null && ! have_ended $lost 3 && status=1
+    [ $launcher = mpirun ] || kill -KILL "$(cat pid.$lost)" 2>/dev/null # nobody else ends a stopped process
+    ranks_end
+    grep -qE "^train_gpt2: \[rank [0-9] .*\] rank $lost .*lost.*; this rank was (computing|in )" stderr || status=1
+    [ "$signal" = STOP ] || ! grep -q "^train_gpt2: \[rank $lost " stderr || status=1
+    [ "$signal" = KILL ] || grep -qE 'this rank was in [a-z]' stderr || status=1
+    if [ $launcher = mpirun ]; then
+        [ "$signal" = KILL ] && [ $code -eq 137 ] || [ $code -eq 76 ] || status=1
+    else
+        for rank in 0 1 2; do
+            [ $rank -eq $lost ] || [ "$(cat status.$rank)" = 76 ] || status=1
+        done
+    fi
+    local told=$(grep -o '"file":"step-[0-9]*' out/log.jsonl | tail -n 1)
+    [ "$(newest out)" -ge "$((10#${told##*-}))" ] || status=1 # what the log promises is there
+    goes_on "$launcher: SIG$signal on rank $lost: the others name it and end with 76, and 2 ranks go on" $status 2 out
+}
+default=$launcher
+for launcher in $(printf '%s\n' $default tcp | uniq); do
+    for fault in KILL:0 KILL:1 STOP:0 STOP:2; do
+        lose ${fault%:*} ${fault#*:}
+    done
+done
+launcher=$default
+
+# ---- snapshots that cannot be written ------------------------------------------------------------------------------
+failures_told() { # at least so many
+    [ "$(grep -c 'the run goes on without this snapshot' stderr)" -ge "$1" ]
+}
+few=("${small[@]}" "${saving[@]}" --init_from=auto)
+launcher=tcp # mpirun's own files would not fit the limit either
+for N in 0 2; do
+    ranks $N "${few[@]}" --max_iters=4 --out_dir=out
+    code=$(
+        ulimit -f 64
+        ranks $N "${few[@]}" --max_iters=7 --out_dir=out
+        echo $code
+    )
+    [ "$code" -eq 1 ] && [ "$(weights)" = "$(undisturbed 7)" ] && failures_told 3 &&
+        grep -q 'out: the last snapshot could not be written (3 failed); newest good snapshot: step-00000004.snap' stderr &&
+        [ "$(ls out | tr '\n' ' ')" = "log.jsonl step-00000003.snap step-00000004.snap " ]
+    goes_on "write errors, ${N/0/1} rank(s): training goes on, snapshots stay, exit 1; then it goes on" $? $N out
+done
+launcher=$default
+
+# fail NAME BEGIN FOLDER END: something makes snapshots fail while a run goes on, and then is over. Meanwhile FOLDER
+# holds the snapshots that there were.
+later_than() {
+    [ "$(newest disk/out)" -gt "$1" ]
+}
+fail() {
+    local name=$1 begin=$2 meanwhile=$3 end=$4 bad=0 kept
+    ranks_begin 2 "${small[@]}" "${endless[@]}" "${saving[@]}" --out_dir=disk/out
+    await 60 has_made 5 disk/out
+    eval "$begin" || bad=1
+    await 30 failures_told 2 || bad=1
+    kept=$(newest "$meanwhile")
+    eval "$end"
+    await 30 later_than "$kept" || bad=1
+    kill -USR1 "$(cat pid.0)"
+    ranks_end
+    [ $bad -eq 0 ] && [ "$code" -eq 75 ] && [ "$kept" -ge 4 ] && [ -z "$(ls disk/out | grep tmp)" ]
+    goes_on "$name: training goes on, the last snapshot stays, later ones are written" $? 2 disk/out
+}
+mkdir disk
+if mount -t tmpfs -o size=4m tmpfs disk 2>/dev/null; then
+    trap 'umount -l disk/out disk 2>/dev/null; end_test' EXIT
+    fail "full disk" '! cat /dev/zero >disk/ballast 2>/dev/null' disk/out 'rm disk/ballast'
+    fail "read-only folder" 'mount --bind disk/out disk/out && mount -o remount,bind,ro disk/out' disk/out \
+        'umount disk/out'
+else
+    echo "# no right to mount a small disk: its cases are left out"
+fi
+fail "a file where the folder was" 'mv disk/out disk/away && touch disk/out' disk/away \
+    'rm disk/out && mv disk/away disk/out'
+
+# ---- losses that are not finite --------------------------------------------------------------------------------------
+# The first update throws the weights so far off that no later loss is finite.
+told() { # FOLDER: what the log says about updates
+    grep -E '"event":"(step|skip|end)"' "$1/log.jsonl" | sed -E 's/,"(ms|tok_per_s|compute_ms|comm_ms|exposed_ms|mfu)":[^,}]*//g'
+}
+wild=("${small[@]}" --learning_rate=100 --weight_decay=100 --warmup_iters=0 --max_iters=20 --max_bad_steps=4)
+for N in 0 3; do
+    ranks $N "${wild[@]}" --snapshot_interval=2 --out_dir=wild-$N
+    [ $code -eq 76 ] && [ "$(grep -c '^train_gpt2: ' stderr)" -eq 1 ] &&
+        grep -q "wild-$N: 4 updates in a row had a loss or gradient that is not finite; newest good snapshot: step-00000004.snap" stderr &&
+        [ "$(told wild-$N | grep -c '"event":"skip"')" -eq 4 ] && [ -e wild-$N/step-00000004.snap ]
+    result $? "$N ranks: updates are skipped, then exit 76, and the last snapshot is named"
+done
+[ -n "$(told wild-0)" ] && [ "$(told wild-0)" = "$(told wild-3)" ]
+result $? "any number of ranks skips the same updates"
+ranks 2 "${wild[@]}" --snapshot_interval=0 --max_bad_steps=2 --out_dir=wild-never
+[ $code -eq 76 ] && grep -q 'newest good snapshot: none was written' stderr
+result $? "no snapshot to name"
+
+# ---- kill -9 at any moment -------------------------------------------------------------------------------------------
+# Each restart goes on from the newest snapshot that the log had told of, or a newer one.
+kills=10
+bad=0
+for ((kill = 0; kill < kills; kill++)); do
+    from=$( [ -d out ] && newest out || echo 0)
+    told=$(grep -o '"file":"step-[0-9]*' out/log.jsonl 2>/dev/null | tail -n 1)
+    told=${told##*-}
+    ranks_begin 0 "${small[@]}" "${endless[@]}" "${saving[@]}" --out_dir=out
+    if [ $((RANDOM % 5)) -gt 0 ]; then # else while it starts
+        await 60 has_made $((from + RANDOM % 8)) out
+    fi
+    sleep 0.0$((RANDOM % 40 + 10))
+    kill -KILL "$(leader)"
+    ranks_end
+    [ $code -eq 137 ] && [ "$(newest out)" -ge "$from" ] && [ "$from" -ge $((10#${told:-0})) ] &&
+        ! grep -q 'damaged' stderr || { bad=1; echo "# kill $kill: exit code $code, from $from"; }
+done
+goes_on "$kills times kill -9, snapshots at every update: nothing lost, no bit wrong" $bad 0 out
+
+# ---- damaged snapshots -----------------------------------------------------------------------------------------------
+ranks 0 "${small[@]}" --max_iters=6 --snapshot_interval=2 --out_dir=whole
+expected=$(undisturbed 8)
+old=step-00000004.snap
+new=step-00000006.snap
+# damaged NAME NUMBER COMMAND: done to a copy of the folder, which then goes on after NUMBER updates.
+damaged() {
+    local name=$1 from=$2
+    rm -rf copy
+    cp -r whole copy
+    (cd copy && eval "$3")
+    ranks 0 "${small[@]}" --max_iters=8 --init_from=resume --out_dir=copy
+    [ $code -eq 0 ] && [ "$(weights)" = "$expected" ] && grep -q "^resuming copy/.*: $from updates made" stdout &&
+        { [ "$from" -eq 6 ] || { grep -q "copy/$new" stderr && [ -e copy/$new.damaged ]; }; }
+    result $? "$name"
+}
+flip() { # FILE BYTE BIT
+    local byte=$(od -An -tu1 -j"$2" -N1 "$1")
+    printf "\\x$(printf %02x $((byte ^ 1 << $3)))" | dd of="$1" bs=1 seek="$2" conv=notrunc status=none
+}
+bytes=$(stat -c %s whole/$new)
+for place in 0 4 $((RANDOM % bytes)) $((RANDOM * 7 % bytes)) $((bytes - 1)); do
+    damaged "a flipped bit at byte $place of $bytes" 4 "flip $new $place $((RANDOM % 8))"
+done
+for length in 0 1 $((bytes / 2)) $((bytes - 1)); do
+    damaged "cut to $length of $bytes bytes" 4 "truncate -s $length $new"
+done
+damaged "longer by a byte" 4 "printf X >>$new"
+damaged "another step's snapshot under its name" 4 "cp $old $new"
+damaged "two snapshots exchanged, then the older" 4 "cp $old $new; touch -d yesterday $new"
+damaged "something else under its name" 4 "cp '$work/train_gpt2' $new"
+damaged "leftovers of writers that were killed" 6 "head -c 999 $new >step-00000008.snap.tmp.4711; cp $old step-00000002.snap.tmp.1"
+[ -z "$(ls copy | grep tmp)" ]
+result $? "leftovers are gone"
+damaged "foreign files" 6 "mkdir step-00000009 snap; touch step-9.snap step-00000010.snap.damaged notes.txt; ln -s nowhere step-x.snap"
+[ -e copy/step-9.snap ] && [ -e copy/notes.txt ] && [ -e copy/step-00000010.snap.damaged ]
+result $? "foreign files stay"
+rm -rf copy
+cp -r whole copy
+for file in copy/*.snap; do
+    flip "$file" 1000 3
+done
+ranks 0 "${small[@]}" --max_iters=8 --init_from=auto --out_dir=copy
+[ $code -eq 1 ] && grep -q '^train_gpt2: .*copy: expected a whole snapshot, found 2, all damaged' stderr &&
+    [ "$(ls copy/*.damaged | wc -l)" -eq 2 ]
+result $? "only damaged snapshots: an error, not a new run"
+
+end_of_tests
