@@ -7,9 +7,9 @@
 #include "llmc/base/memory.h"
 
 /* Two programs, each off by its own rounding: sqrt(2) standard deviations; a model has up to 1e9 elements,
- * whose largest normal deviation is 6; the deviation itself is an estimate from few passes and from pooled
- * rows and columns, good to about a third. */
-static const double deviations_max = 1.41421356 * 6.0 * 4.0 / 3.0;
+ * whose largest normal deviation is 6; the deviation itself is an estimate from few passes and from pooled rows
+ * and columns, good to a factor of 2. */
+static const double deviations_max = 1.41421356 * 6.0 * 2.0;
 
 /* As many noisy passes as the time allows: few suffice where many elements share a scale. */
 static const double pass_operations_max = 4e10;
