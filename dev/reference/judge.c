@@ -119,22 +119,20 @@ static int compare_gradients(const Reference *reference, const Found *found, con
     return failed;
 }
 
-static int compare_all(const Reference *reference, const Found *found, DType dtype)
+static int compare_all(const Reference *reference, const Found *found, ExactResult *exact, DType dtype)
 {
-    ExactResult exact;
     Tolerance tolerance;
-    exact_result_init(&exact, reference, dtype);
+    exact_result_measure(exact, reference, dtype);
     int64_t M = (int64_t)reference->B * reference->T;
-    tolerance_init(&tolerance, exact.logit_squares, M, reference->table.shape.vocab_size, exact.passes,
+    tolerance_init(&tolerance, exact->logit_squares, M, reference->table.shape.vocab_size, exact->passes,
                    1e-30);
-    Comparison logits = {"logits", found->logits, reference->logits, exact.logits, dtype == DTYPE_FP32};
+    Comparison logits = {"logits", found->logits, reference->logits, exact->logits, dtype == DTYPE_FP32};
     int failed = compare(&logits, &tolerance);
     tolerance_release(&tolerance);
-    failed += compare_loss("loss", found->loss, reference->loss, exact.loss, exact.loss_tolerance);
-    failed += compare_loss("loss in training", found->training_loss, reference->loss, exact.loss,
-                           exact.loss_tolerance);
-    failed += compare_gradients(reference, found, &exact, dtype);
-    exact_result_release(&exact);
+    failed += compare_loss("loss", found->loss, reference->loss, exact->loss, exact->loss_tolerance);
+    failed += compare_loss("loss in training", found->training_loss, reference->loss, exact->loss,
+                           exact->loss_tolerance);
+    failed += compare_gradients(reference, found, exact, dtype);
     return failed;
 }
 
@@ -172,14 +170,15 @@ static int run_backend(Found *found, const Reference *reference, const Backend *
 }
 
 /* The number of tensors out of tolerance, or -1. */
-static int judge_dtype(const Reference *reference, const Backend *backend, DType dtype, Error *error)
+static int judge_dtype(const Reference *reference, ExactResult *exact, const Backend *backend, DType dtype,
+                       Error *error)
 {
     size_t logits = (size_t)reference->B * (size_t)reference->T * (size_t)reference->table.shape.vocab_size;
     Found found = {memory_alloc(logits, sizeof(float), "logits"),
                    memory_alloc((size_t)reference->table.arena_count, sizeof(float), "gradients"), 0, 0};
     int failed = run_backend(&found, reference, backend, dtype, error);
     if (!failed) {
-        failed = compare_all(reference, &found, dtype);
+        failed = compare_all(reference, &found, exact, dtype);
     }
     memory_free(found.gradients);
     memory_free(found.logits);
@@ -195,17 +194,20 @@ int judge_folder(const char *folder, const Backend *backend, Error *error)
     if (reference_init(&reference, folder, error)) {
         return -1;
     }
+    ExactResult exact;
+    exact_result_init(&exact, &reference);
     const ModelShape *shape = &reference.table.shape;
     for (int i = 0; i < 2 && failed_count >= 0; i++) {
         printf("%s in %s on %s: B=%d T=%d V=%d L=%d NH=%d C=%d\n", folder, names[i], backend->name,
                reference.B, reference.T, shape->vocab_size, shape->n_layer, shape->n_head, shape->n_embd);
-        int failed = judge_dtype(&reference, backend, dtypes[i], error);
+        int failed = judge_dtype(&reference, &exact, backend, dtypes[i], error);
         if (failed < 0) {
             error_prefix(error, "%s", folder);
         }
         failed_count = failed < 0 ? -1 : failed_count + failed;
         fflush(stdout);
     }
+    exact_result_release(&exact);
     reference_release(&reference);
     return failed_count < 0 ? -1 : failed_count > 0;
 }

@@ -7,13 +7,13 @@
 #include "llmc/base/memory.h"
 
 /* Two programs, each off by its own rounding: sqrt(2) standard deviations; a model has up to 1e9 elements,
- * whose largest normal deviation is 6; the deviation itself is an estimate from few passes and from pooled rows
- * and columns, good to a factor of 2. */
+ * whose largest normal deviation is 6; the deviation itself is an estimate from few passes and from pooled
+ * rows and columns, good to a factor of 2. */
 static const double deviations_max = 1.41421356 * 6.0 * 2.0;
 
 /* As many noisy passes as the time allows: few suffice where many elements share a scale. */
-static const double pass_operations_max = 4e10;
-enum { PASSES_MIN = 4, PASSES_MAX = 16 };
+static const double pass_operations_max = 2e11;
+enum { PASSES_MIN = 1, PASSES_MAX = 16 };
 
 void tolerance_init(Tolerance *tolerance, const float *squares, int64_t rows, int64_t columns, int passes,
                     double floor)
@@ -95,7 +95,7 @@ static void add_squares(float *squares, const double *noisy, const double *exact
 
 /* One pass with imitated rounding; adds to the squares. Returns the mean squared deviation of a token's loss:
  * that of the mean loss if all tokens erred alike. */
-static double noisy_pass(ExactResult *result, const ExactPass *exact, Rounding *rounding, int passes)
+static double noisy_pass(ExactResult *result, const ExactPass *exact, Rounding *rounding)
 {
     int64_t M = (int64_t)exact->B * exact->T, V = exact->table->shape.vocab_size;
     ExactPass noisy = *exact;
@@ -103,13 +103,13 @@ static double noisy_pass(ExactResult *result, const ExactPass *exact, Rounding *
     noisy.token_losses = memory_alloc((size_t)M, sizeof(double), "noisy losses");
     noisy.gradients = memory_alloc((size_t)exact->table->arena_count, sizeof(double), "noisy gradients");
     exact_pass(&noisy, rounding);
-    add_squares(result->logit_squares, noisy.logits, exact->logits, M * V, passes);
+    add_squares(result->logit_squares, noisy.logits, exact->logits, M * V, result->passes);
     add_squares(result->gradient_squares, noisy.gradients, exact->gradients, exact->table->arena_count,
-                passes);
+                result->passes);
     double square = 0;
     for (int64_t m = 0; m < M; m++) {
         double deviation = noisy.token_losses[m] - exact->token_losses[m];
-        square += deviation * deviation / (double)M / passes;
+        square += deviation * deviation / (double)M / result->passes;
     }
     memory_free(noisy.gradients);
     memory_free(noisy.token_losses);
@@ -117,41 +117,55 @@ static double noisy_pass(ExactResult *result, const ExactPass *exact, Rounding *
     return square;
 }
 
-void exact_result_init(ExactResult *result, const Reference *reference, DType dtype)
+static ExactPass exact_pass_of(const ExactResult *result, const Reference *reference)
+{
+    return (ExactPass){.table = &reference->table,
+                       .weights = reference->weights,
+                       .tokens = reference->tokens,
+                       .targets = reference->targets,
+                       .B = reference->B,
+                       .T = reference->T,
+                       .logits = result->logits,
+                       .token_losses = result->token_losses,
+                       .gradients = result->gradients};
+}
+
+void exact_result_init(ExactResult *result, const Reference *reference)
 {
     const ParamTable *table = &reference->table;
-    int64_t M = (int64_t)reference->B * reference->T, V = table->shape.vocab_size;
-    size_t arena = (size_t)table->arena_count, logits = (size_t)(M * V);
+    int64_t M = (int64_t)reference->B * reference->T;
+    size_t arena = (size_t)table->arena_count, logits = (size_t)(M * table->shape.vocab_size);
     memset(result, 0, sizeof(*result));
     result->logits = memory_alloc(logits, sizeof(double), "exact logits");
+    result->token_losses = memory_alloc((size_t)M, sizeof(double), "exact losses");
     result->gradients = memory_alloc(arena, sizeof(double), "exact gradients");
-    result->logit_squares = memory_alloc_zeroed(logits, sizeof(float), "deviations of logits");
-    result->gradient_squares = memory_alloc_zeroed(arena, sizeof(float), "deviations of gradients");
-    double *losses = memory_alloc((size_t)M, sizeof(double), "exact losses");
-    ExactPass pass = {table,
-                      reference->weights,
-                      reference->tokens,
-                      reference->targets,
-                      reference->B,
-                      reference->T,
-                      result->logits,
-                      losses,
-                      result->gradients};
+    result->logit_squares = memory_alloc(logits, sizeof(float), "deviations of logits");
+    result->gradient_squares = memory_alloc(arena, sizeof(float), "deviations of gradients");
+    ExactPass pass = exact_pass_of(result, reference);
     exact_pass(&pass, &(Rounding){0, 0, 0});
-    result->loss = mean_of(losses, M);
+    result->loss = mean_of(result->token_losses, M);
+}
+
+void exact_result_measure(ExactResult *result, const Reference *reference, DType dtype)
+{
+    const ParamTable *table = &reference->table;
+    int64_t logits = (int64_t)reference->B * reference->T * table->shape.vocab_size;
+    memset(result->logit_squares, 0, (size_t)logits * sizeof(float));
+    memset(result->gradient_squares, 0, (size_t)table->arena_count * sizeof(float));
+    ExactPass pass = exact_pass_of(result, reference);
     Rounding rounding = {dtype == DTYPE_BF16 ? 0x1p-8 : 0x1p-24, 0x1p-24, 1};
     double loss_square = 0;
-    int passes = result->passes = pass_count(reference);
-    for (int i = 0; i < passes; i++) {
-        loss_square += noisy_pass(result, &pass, &rounding, passes);
+    result->passes = pass_count(reference);
+    for (int i = 0; i < result->passes; i++) {
+        loss_square += noisy_pass(result, &pass, &rounding);
     }
     result->loss_tolerance = deviations_max * sqrt(loss_square) + 0x1p-22 * fabs(result->loss);
-    memory_free(losses);
 }
 
 void exact_result_release(ExactResult *result)
 {
     memory_free(result->logits);
+    memory_free(result->token_losses);
     memory_free(result->gradients);
     memory_free(result->logit_squares);
     memory_free(result->gradient_squares);

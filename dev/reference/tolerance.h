@@ -25,17 +25,20 @@ void tolerance_init(Tolerance *tolerance, const float *squares, int64_t rows, in
 void tolerance_release(Tolerance *tolerance);
 double tolerance_at(const Tolerance *tolerance, int64_t row, int64_t column);
 
-/* Exact values, and squared deviations under imitated rounding. Owned by the caller. */
+/* Exact values, and what rounding in one precision does to them. Owned by the caller. */
 typedef struct ExactResult {
-    double *logits;    /* (B,T,V) */
-    double *gradients; /* arena */
+    double *logits;       /* (B,T,V) */
+    double *token_losses; /* (B,T) */
+    double *gradients;    /* arena */
     double loss;
-    float *logit_squares, *gradient_squares;
-    int passes;
+    int passes;                              /* with imitated rounding */
+    float *logit_squares, *gradient_squares; /* mean squared deviations in them */
     double loss_tolerance;
 } ExactResult;
 
-void exact_result_init(ExactResult *result, const Reference *reference, DType dtype);
+/* The exact values alone; then, for each precision in turn, what it does. */
+void exact_result_init(ExactResult *result, const Reference *reference);
+void exact_result_measure(ExactResult *result, const Reference *reference, DType dtype);
 void exact_result_release(ExactResult *result);
 
 #endif
