@@ -12,7 +12,7 @@
 static const double deviations_max = 1.41421356 * 6.0 * 2.0;
 
 /* As many noisy passes as the time allows: few suffice where many elements share a scale. */
-static const double pass_operations_max = 2e11;
+static const double pass_operations_max = 6e10;
 enum { PASSES_MIN = 1, PASSES_MAX = 16 };
 
 void tolerance_init(Tolerance *tolerance, const float *squares, int64_t rows, int64_t columns, int passes,
