@@ -135,7 +135,7 @@ test: $(PROGRAMS) $(MODULE_TESTS) $(OP_TESTS) $(TEST_TOOLS) $(FUZZERS) ## every 
 # Under a sanitizer (SANITIZE=...): the modules, the best level's operations, the programs as users meet them.
 BEST_OP_TESTS := $(filter $(B)/ops/$(lastword $(LEVELS))/%,$(OP_TESTS))
 sanitizer-tests: $(PROGRAMS:%=$(B)/%) $(MODULE_TESTS) $(BEST_OP_TESTS) $(TEST_TOOLS)
-	$(Q)PROGRAMS=$(B) dev/test/run.sh $(filter $(B)/test/% $(B)/ops/%,$^) $(SANITIZER_SHELL_TESTS)
+	$(Q)PROGRAMS=$(B) dev/test/run.sh $(MODULE_TESTS) $(BEST_OP_TESTS) $(SANITIZER_SHELL_TESTS)
 
 # libgomp is not built for TSan: only code without OpenMP.
 thread-tests: $(B)/data_prep/tokenize $(THREAD_TESTS)

@@ -148,7 +148,7 @@ fail() {
     goes_on "$name: training goes on, the last snapshot stays, later ones are written" $? 2 disk/out
 }
 mkdir disk
-if mount -t tmpfs -o size=4m tmpfs disk 2>/dev/null; then
+if mount -t tmpfs -o size=32m tmpfs disk 2>/dev/null; then
     trap 'umount -l disk/out disk 2>/dev/null; end_test' EXIT
     fail "full disk" '! cat /dev/zero >disk/ballast 2>/dev/null' disk/out 'rm disk/ballast'
     fail "read-only folder" 'mount --bind disk/out disk/out && mount -o remount,bind,ro disk/out' disk/out \
