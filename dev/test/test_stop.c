@@ -7,12 +7,23 @@
 
 #include <cmocka.h>
 
+#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "llmc/run/stop.h"
+
+/* Send this process a signal, as a user does, and wait until it is taken. */
+static void take(int signal_number)
+{
+    kill(getpid(), signal_number);
+    while (!stop_requested()) {
+        sched_yield();
+    }
+}
 
 /* How a child ends that gets these signals (0: none) and would then exit with what stop_requested says. */
 static int status_after(int first, int second)
@@ -21,10 +32,11 @@ static int status_after(int first, int second)
     if (child == 0) {
         stop_install();
         if (first) {
-            raise(first);
+            take(first);
         }
         if (second) {
-            raise(second);
+            kill(getpid(), second);
+            pause(); /* for the end */
         }
         _exit(stop_requested());
     }
@@ -55,46 +67,90 @@ static void test_second_signal_ends_at_once(void **state)
     }
 }
 
-/* What a child sees when its parent, as mpirun does, sends SIGCONT and then `after`. */
-static int status_after_continue(int is_rank, int after)
+/* Send this process a signal and wait until the thread that takes signals has it. */
+static void send_and_await(int signal_number)
 {
-    int ready[2], go[2];
+    sigset_t pending;
+    kill(getpid(), signal_number);
+    do {
+        sched_yield();
+        sigpending(&pending);
+    } while (sigismember(&pending, signal_number));
+}
+
+/* How a child ends whose parent, as mpirun does, sends SIGCONT, and that then gets these signals one by one, by
+ * which it has to end. */
+static int status_after_continue(int is_rank, const int *signals)
+{
+    int ready[2];
     assert_int_equal(pipe(ready), 0);
-    assert_int_equal(pipe(go), 0);
     pid_t child = fork();
     if (child == 0) {
-        char byte;
         is_rank ? setenv("OMPI_COMM_WORLD_SIZE", "2", 1) : unsetenv("OMPI_COMM_WORLD_SIZE");
         stop_install();
-        _exit(write(ready[1], "", 1) == 1 && read(go[0], &byte, 1) == 1 ? stop_requested() : 99);
+        int is_told = write(ready[1], "", 1) == 1;
+        while (is_told && is_rank && !stop_requested()) {
+            sched_yield();
+        }
+        int is_ended = *signals != 0;
+        for (; *signals; signals++) {
+            send_and_await(*signals);
+        }
+        while (is_ended) {
+            pause();
+        }
+        _exit(stop_requested());
     }
     char byte;
     assert_int_equal(read(ready[0], &byte, 1), 1);
     kill(child, SIGCONT);
-    if (after) {
-        kill(child, after);
-    }
-    assert_int_equal(write(go[1], "", 1), 1);
     int status = -1;
     assert_int_equal(waitpid(child, &status, 0), child);
-    for (int i = 0; i < 2; i++) {
-        close(ready[i]);
-        close(go[i]);
-    }
+    close(ready[0]);
+    close(ready[1]);
     return status;
 }
 
 static void test_launcher_announces_the_end(void **state)
 {
     (void)state;
-    assert_int_equal(WEXITSTATUS(status_after_continue(0, 0)), 0);
-    assert_int_equal(WEXITSTATUS(status_after_continue(1, 0)), SIGTERM);
-    int status = status_after_continue(1, SIGTERM);
-    assert_true(WIFEXITED(status)); /* no second wish */
+    assert_int_equal(WEXITSTATUS(status_after_continue(0, (int[]){0})), 0);
+    int status = status_after_continue(1, (int[]){0});
+    assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), SIGTERM);
-    status = status_after_continue(1, SIGINT);
+    /* mpirun's SIGTERM is no second wish, so it is the SIGINT after it that ends the program. */
+    status = status_after_continue(1, (int[]){SIGTERM, SIGINT, 0});
     assert_true(WIFSIGNALED(status));
     assert_int_equal(WTERMSIG(status), SIGINT);
+}
+
+static void *are_blocked(void *answer)
+{
+    sigset_t mask;
+    pthread_sigmask(SIG_SETMASK, NULL, &mask);
+    *(int *)answer = sigismember(&mask, SIGUSR1) && sigismember(&mask, SIGTERM) &&
+                     sigismember(&mask, SIGINT) && sigismember(&mask, SIGCONT);
+    return NULL;
+}
+
+/* Threads that compute point the stack register into the heap: a handler that ran there would overwrite it. */
+static void test_no_other_thread_takes_signals(void **state)
+{
+    (void)state;
+    pid_t child = fork();
+    if (child == 0) {
+        setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
+        stop_install();
+        int here = 0, there = 0;
+        pthread_t thread;
+        are_blocked(&here);
+        pthread_create(&thread, NULL, are_blocked, &there);
+        pthread_join(thread, NULL);
+        _exit(here + 2 * there);
+    }
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(WEXITSTATUS(status), 3);
 }
 
 int main(void)
@@ -103,6 +159,7 @@ int main(void)
         cmocka_unit_test(test_first_signal_asks),
         cmocka_unit_test(test_second_signal_ends_at_once),
         cmocka_unit_test(test_launcher_announces_the_end),
+        cmocka_unit_test(test_no_other_thread_takes_signals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,6 +9,7 @@
 
 #include <jansson.h>
 #include <math.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,7 +45,10 @@ static void fake_train_slot(Model *model, const int32_t *tokens, const int32_t *
     }
     assert_true(model->slot_count < EVENTS_MAX);
     if (model->slot_count == model->signal_slot) {
-        raise(SIGTERM);
+        kill(getpid(), SIGTERM);
+        while (!stop_requested()) {
+            sched_yield(); /* until the thread that takes signals has it */
+        }
     }
     model->slots[model->slot_count++] = *context;
 }
@@ -345,7 +349,6 @@ static void test_signal_throws_the_unfinished_step_away(void **state)
 {
     Fixture *fixture = *state;
     Run *run = &fixture->run;
-    stop_install();
     fixture->model.signal_slot = 3 * G + 1;
     assert_int_equal(train_to_end(run), END_SIGNAL);
     assert_int_equal(run->step, 3);
@@ -366,6 +369,7 @@ static void test_signal_throws_the_unfinished_step_away(void **state)
 
 int main(void)
 {
+    stop_install();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_slots_and_updates, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_snapshots_when_due_and_at_the_end, set_up, tear_down),

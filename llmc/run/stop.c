@@ -1,73 +1,91 @@
 #define _GNU_SOURCE
 #include "llmc/run/stop.h"
 
+#include <errno.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "llmc/base/error.h"
 
-static volatile sig_atomic_t stop_signal; /* the only thing that a handler can set */
-static volatile sig_atomic_t is_announced;
-static pid_t launcher; /* mpirun's process on this machine, 0 without one */
+static atomic_int stop_signal; /* the one that asked for the end, 0 until then */
+static pid_t launcher;         /* mpirun's process on this machine, 0 without one */
 
-static void handle(int signal_number)
+/* The signals that ask. SIGCONT does only where mpirun may send it. */
+static void awaited_signals(sigset_t *set)
 {
-    if (is_announced && signal_number == SIGTERM) {
-        is_announced = 0;
-        return;
-    }
-    if (stop_signal) { /* the second one: what the system does by default, once this handler returns */
-        signal(signal_number, SIG_DFL);
-        raise(signal_number);
-        return;
-    }
-    stop_signal = signal_number;
-}
-
-/* An mpirun that is told to end wakes its ranks by SIGCONT, sends SIGTERM a second later (or when its
- * odls_base_sigkill_timeout is over) and SIGKILL as long after that. So the time to write a snapshot in
- * begins with SIGCONT; and the SIGTERM that follows is no second wish. */
-static void handle_continue(int signal_number, siginfo_t *from, void *context)
-{
-    (void)signal_number;
-    (void)context;
-    if (from->si_code == SI_USER && from->si_pid == launcher && !stop_signal) {
-        is_announced = 1;
-        stop_signal = SIGTERM;
+    sigemptyset(set);
+    sigaddset(set, SIGUSR1);
+    sigaddset(set, SIGTERM);
+    sigaddset(set, SIGINT);
+    if (launcher) {
+        sigaddset(set, SIGCONT);
     }
 }
 
-static void install_launcher(void)
+/* End the program as the signal would have, if it had not been blocked. */
+static void end_by_signal(int signal_number)
 {
-    struct sigaction action;
-    memset(&action, 0, sizeof(action));
-    launcher = getppid();
-    action.sa_sigaction = handle_continue;
-    action.sa_flags = SA_RESTART | SA_SIGINFO;
-    CHECK(sigaction(SIGCONT, &action, NULL) == 0, "cannot handle SIGCONT");
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, signal_number);
+    signal(signal_number, SIG_DFL);
+    raise(signal_number);
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+}
+
+/* The thread that takes all signals. An mpirun that is told to end wakes its ranks by SIGCONT, sends SIGTERM a
+ * second later (or when its odls_base_sigkill_timeout is over) and SIGKILL as long after that. So the time to
+ * write a snapshot in begins with SIGCONT; and the SIGTERM that follows is no second wish. */
+static void *take_signals(void *unused)
+{
+    (void)unused;
+    sigset_t set;
+    awaited_signals(&set);
+    int is_announced = 0;
+    for (;;) {
+        siginfo_t from;
+        int signal_number = sigwaitinfo(&set, &from);
+        if (signal_number < 0) {
+            CHECK(errno == EINTR, "cannot wait for signals: %s", strerror(errno));
+        } else if (signal_number == SIGCONT) {
+            if (from.si_code == SI_USER && from.si_pid == launcher && !atomic_load(&stop_signal)) {
+                is_announced = 1;
+                atomic_store(&stop_signal, SIGTERM);
+            }
+        } else if (is_announced && signal_number == SIGTERM) {
+            is_announced = 0;
+        } else if (atomic_load(&stop_signal)) {
+            end_by_signal(signal_number);
+        } else {
+            atomic_store(&stop_signal, signal_number);
+        }
+    }
+    return NULL;
 }
 
 void stop_install(void)
 {
-    static const int signals[] = {SIGUSR1, SIGTERM, SIGINT};
-    for (int i = 0; i < 3; i++) {
-        struct sigaction action;
-        memset(&action, 0, sizeof(action));
-        action.sa_handler = handle;
-        action.sa_flags = SA_RESTART;
-        CHECK(sigaction(signals[i], &action, NULL) == 0, "cannot handle signal %d", signals[i]);
-    }
-    if (getenv("OMPI_COMM_WORLD_SIZE")) {
-        install_launcher();
-    }
     signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of write, like a full disk */
+    if (getenv("OMPI_COMM_WORLD_SIZE")) {
+        launcher = getppid();
+    }
+    sigset_t set;
+    awaited_signals(&set);
+    int failed = pthread_sigmask(SIG_BLOCK, &set, NULL);
+    CHECK(!failed, "cannot block signals: %s", strerror(failed));
+    pthread_t thread;
+    failed = pthread_create(&thread, NULL, take_signals, NULL);
+    CHECK(!failed, "cannot start a thread: %s", strerror(failed));
+    pthread_detach(thread);
 }
 
 int stop_requested(void)
 {
-    return stop_signal;
+    return atomic_load_explicit(&stop_signal, memory_order_relaxed);
 }
 
 const char *stop_signal_name(int signal_number)
