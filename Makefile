@@ -35,7 +35,7 @@ PROGRAMS := train_gpt2 test_gpt2 data_prep/tokenize
 COMM_SOURCES := $(filter-out %/comm_mpi$(if $(filter 1,$(MPI)),_missing).c,$(wildcard llmc/comm/*.c))
 LEVELS_SOURCE := llmc/compute/levels/levels_$(if $(filter x86_64,$(MACHINE)),x86_64,portable).c
 LIB_SOURCES  := $(foreach floor,base model text data snapshot run,$(wildcard llmc/$(floor)/*.c)) \
-                $(COMM_SOURCES) llmc/compute/cpu_levels.c $(LEVELS_SOURCE)
+                $(COMM_SOURCES) $(wildcard llmc/compute/*.c) $(LEVELS_SOURCE)
 LIB_OBJECTS  := $(LIB_SOURCES:%.c=$(B)/%.o) $(B)/llmc/text/vocabulary.o
 
 # The CPU backend is compiled once for each level; each level becomes one object that shows only its table.

@@ -120,14 +120,7 @@ static inline const float *model_vector(const Model *model, int index)
 static inline Dropout model_dropout(const Model *model, const SlotContext *context, int layer,
                                     DropoutSite site)
 {
-    Dropout dropout = {.probability = context ? model->config.dropout : 0.0f,
-                       .key = {.seed = model->config.seed, .purpose = RANDOM_DROPOUT},
-                       .site = (uint64_t)layer * DROPOUT_SITES + (uint64_t)site};
-    if (context) {
-        dropout.key.step = context->step;
-        dropout.key.slot = context->slot;
-    }
-    return dropout;
+    return dropout_at(&model->config, context, layer, site);
 }
 
 /* ---- forward.c: all blocks and the last layer norm; context is NULL for evaluation (no dropout). */

@@ -4,7 +4,8 @@
 
 #include "llmc/compute/cuda/cuda_check.h"
 
-template <typename T> struct Same {
+template <typename T>
+struct Same {
     typedef T Type;
 };
 
