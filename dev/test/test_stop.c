@@ -78,8 +78,8 @@ static void send_and_await(int signal_number)
     } while (sigismember(&pending, signal_number));
 }
 
-/* How a child ends whose parent, as mpirun does, sends SIGCONT, and that then gets these signals one by one, by
- * which it has to end. */
+/* How a child ends whose parent, as mpirun does, sends SIGCONT, and that then gets these signals one by one,
+ * by which it has to end. */
 static int status_after_continue(int is_rank, const int *signals)
 {
     int ready[2];
@@ -133,7 +133,8 @@ static void *are_blocked(void *answer)
     return NULL;
 }
 
-/* Threads that compute point the stack register into the heap: a handler that ran there would overwrite it. */
+/* Threads that compute point the stack register into the heap: a handler that ran there would overwrite
+ * it. */
 static void test_no_other_thread_takes_signals(void **state)
 {
     (void)state;

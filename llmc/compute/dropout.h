@@ -1,5 +1,6 @@
-/* Where dropout is applied and what decides it, for every device. By counter: element i of a site in (step, slot)
- * is kept or not, whoever asks, forward or backward. An element that is kept is scaled by 1 / (1 - probability).
+/* Where dropout is applied and what decides it, for every device. By counter: element i of a site in (step,
+ * slot) is kept or not, whoever asks, forward or backward. An element that is kept is scaled by 1 / (1 -
+ * probability).
  */
 #ifndef LLMC_COMPUTE_DROPOUT_H
 #define LLMC_COMPUTE_DROPOUT_H

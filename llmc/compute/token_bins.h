@@ -1,5 +1,5 @@
-/* The positions of a batch sorted by token, so that the gradient of wte needs no atomics: each row is summed by one
- * thread or block, in the order of its positions.
+/* The positions of a batch sorted by token, so that the gradient of wte needs no atomics: each row is summed
+ * by one thread or block, in the order of its positions.
  */
 #ifndef LLMC_COMPUTE_TOKEN_BINS_H
 #define LLMC_COMPUTE_TOKEN_BINS_H

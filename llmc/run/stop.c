@@ -37,9 +37,9 @@ static void end_by_signal(int signal_number)
     pthread_sigmask(SIG_UNBLOCK, &set, NULL);
 }
 
-/* The thread that takes all signals. An mpirun that is told to end wakes its ranks by SIGCONT, sends SIGTERM a
- * second later (or when its odls_base_sigkill_timeout is over) and SIGKILL as long after that. So the time to
- * write a snapshot in begins with SIGCONT; and the SIGTERM that follows is no second wish. */
+/* The thread that takes all signals. An mpirun that is told to end wakes its ranks by SIGCONT, sends SIGTERM
+ * a second later (or when its odls_base_sigkill_timeout is over) and SIGKILL as long after that. So the time
+ * to write a snapshot in begins with SIGCONT; and the SIGTERM that follows is no second wish. */
 static void *take_signals(void *unused)
 {
     (void)unused;

@@ -5,10 +5,10 @@
 #ifndef LLMC_RUN_STOP_H
 #define LLMC_RUN_STOP_H
 
-/* Called once, before any other thread is started: from then on no thread but one of its own takes these signals,
- * and none has a handler. A handler may not run on a thread that multiplies matrices: oneDNN's fp32 kernels
- * point the stack register into a buffer of the heap, and the kernel's signal frame would overwrite what lies
- * below it (dev/notes/matmul.md). */
+/* Called once, before any other thread is started: from then on no thread but one of its own takes these
+ * signals, and none has a handler. A handler may not run on a thread that multiplies matrices: oneDNN's fp32
+ * kernels point the stack register into a buffer of the heap, and the kernel's signal frame would overwrite
+ * what lies below it (dev/notes/matmul.md). */
 void stop_install(void);
 
 /* The signal that asked for the end, or 0. Cheap: ask after every slot. */

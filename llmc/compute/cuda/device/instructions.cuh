@@ -37,9 +37,10 @@ static __device__ __forceinline__ void copy_async_commit(void)
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-/* Wait until at most `groups` of this thread's newest groups are unfinished. A barrier shows the bytes to other
- * threads. */
-template <int groups> static __device__ __forceinline__ void copy_async_wait(void)
+/* Wait until at most `groups` of this thread's newest groups are unfinished. A barrier shows the bytes to
+ * other threads. */
+template <int groups>
+static __device__ __forceinline__ void copy_async_wait(void)
 {
     asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory");
 }
@@ -70,7 +71,8 @@ static __device__ __forceinline__ void load_matrix_x4_transposed(uint32_t (&out)
  * mma.m16n8k16: with g = lane / 4 and c = 2 * (lane % 4), a holds elements c and c + 1 of rows g and g + 8,
  * then of both again at column c + 8; b elements c and c + 1, then c + 8 and c + 9, of column g; d elements c
  * and c + 1 of row g, then of row g + 8. */
-static __device__ __forceinline__ void mma_bf16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+static __device__ __forceinline__ void mma_bf16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0,
+                                                uint32_t b1)
 {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
                  "{%8, %9}, {%0, %1, %2, %3};"
