@@ -1,0 +1,444 @@
+/* cuBLASLt's products, by plain loops: fp32 sums in the order of k, whatever the number of threads. */
+#include <errno.h>
+
+#include "cublasLt.h"
+#include "cuda_bf16.h"
+#include "runtime.h"
+
+struct cublasLtContext {
+    int unused;
+};
+
+struct HostMatmulDesc {
+    cublasComputeType_t compute;
+    int64_t attributes[32];
+    bool is_set[32];
+};
+
+struct HostMatrixLayout {
+    cudaDataType type;
+    int64_t rows, columns, ld;
+};
+
+struct HostMatmulPreference {
+    int64_t attributes[16];
+};
+
+/* ---- descriptions ------------------------------------------------------------------------------------- */
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t *library)
+{
+    *library = new cublasLtContext();
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t library)
+{
+    delete library;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+size_t cublasLtGetVersion(void)
+{
+    return 130000;
+}
+
+const char *cublasLtGetStatusName(cublasStatus_t status)
+{
+    switch (status) {
+    case CUBLAS_STATUS_SUCCESS:
+        return "CUBLAS_STATUS_SUCCESS";
+    case CUBLAS_STATUS_INVALID_VALUE:
+        return "CUBLAS_STATUS_INVALID_VALUE";
+    case CUBLAS_STATUS_NOT_SUPPORTED:
+        return "CUBLAS_STATUS_NOT_SUPPORTED";
+    case CUBLAS_STATUS_EXECUTION_FAILED:
+        return "CUBLAS_STATUS_EXECUTION_FAILED";
+    default:
+        return "CUBLAS_STATUS_INTERNAL_ERROR";
+    }
+}
+
+const char *cublasLtGetStatusString(cublasStatus_t status)
+{
+    return cublasLtGetStatusName(status);
+}
+
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *desc, cublasComputeType_t compute,
+                                        cudaDataType_t scale)
+{
+    if (scale != CUDA_R_32F || (compute != CUBLAS_COMPUTE_32F && compute != CUBLAS_COMPUTE_32F_PEDANTIC)) {
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
+    *desc = new HostMatmulDesc();
+    (*desc)->compute = compute;
+    (*desc)->attributes[CUBLASLT_MATMUL_DESC_EPILOGUE] = CUBLASLT_EPILOGUE_DEFAULT;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc)
+{
+    delete desc;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* Copy an attribute of `bytes` bytes, all of which the library knows the size of, into 64 bits. */
+static cublasStatus_t set(int64_t *attribute, const void *value, size_t bytes, size_t expected)
+{
+    if (!value || bytes != expected) {
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    *attribute = 0;
+    memcpy(attribute, value, bytes);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t what,
+                                              const void *value, size_t bytes)
+{
+    bool is_wide = what == CUBLASLT_MATMUL_DESC_BIAS_POINTER ||
+                   what == CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER ||
+                   what == CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD;
+    desc->is_set[what] = true;
+    return set(&desc->attributes[what], value, bytes, is_wide ? 8 : 4);
+}
+
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *layout, cudaDataType type, uint64_t rows,
+                                          uint64_t columns, int64_t ld)
+{
+    if (type != CUDA_R_32F && type != CUDA_R_16BF) {
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
+    *layout = new HostMatrixLayout{type, (int64_t)rows, (int64_t)columns, ld};
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout)
+{
+    delete layout;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
+                                                cublasLtMatrixLayoutAttribute_t what, const void *value,
+                                                size_t bytes)
+{
+    int64_t *field = what == CUBLASLT_MATRIX_LAYOUT_ROWS   ? &layout->rows
+                     : what == CUBLASLT_MATRIX_LAYOUT_COLS ? &layout->columns
+                                                           : &layout->ld;
+    return set(field, value, bytes, 8);
+}
+
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *preference)
+{
+    *preference = new HostMatmulPreference();
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference)
+{
+    delete preference;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
+                                                    cublasLtMatmulPreferenceAttributes_t what,
+                                                    const void *value, size_t bytes)
+{
+    return set(&preference->attributes[what], value, bytes,
+               what == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES ? 8 : 4);
+}
+
+/* ---- algorithms: there is one ------------------------------------------------------------------------- */
+
+cublasStatus_t cublasLtMatmulAlgoGetIds(cublasLtHandle_t, cublasComputeType_t, cudaDataType_t, cudaDataType_t,
+                                        cudaDataType_t, cudaDataType_t, cudaDataType_t, int requested,
+                                        int *ids, int *found)
+{
+    *found = requested > 0;
+    ids[0] = 1;
+    return requested > 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+}
+
+cublasStatus_t cublasLtMatmulAlgoInit(cublasLtHandle_t, cublasComputeType_t, cudaDataType_t, cudaDataType_t,
+                                      cudaDataType_t, cudaDataType_t, cudaDataType_t, int id,
+                                      cublasLtMatmulAlgo_t *algo)
+{
+    *algo = cublasLtMatmulAlgo_t{{(uint64_t)id}};
+    return id == 1 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+}
+
+cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *,
+                                                    cublasLtMatmulAlgoConfigAttributes_t what, void *value,
+                                                    size_t bytes, size_t *written)
+{
+    int number = what == CUBLASLT_ALGO_CONFIG_ID || what == CUBLASLT_ALGO_CONFIG_SPLITK_NUM ? 1 : 0;
+    if (bytes < sizeof number) {
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    memcpy(value, &number, sizeof number);
+    if (written) {
+        *written = sizeof number;
+    }
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* Only what is so already may be asked for. */
+cublasStatus_t cublasLtMatmulAlgoConfigSetAttribute(cublasLtMatmulAlgo_t *algo,
+                                                    cublasLtMatmulAlgoConfigAttributes_t what,
+                                                    const void *value, size_t bytes)
+{
+    int now;
+    if (bytes != sizeof now || cublasLtMatmulAlgoConfigGetAttribute(algo, what, &now, sizeof now, NULL)) {
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    return memcmp(&now, value, sizeof now) ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
+}
+
+/* ---- the product -------------------------------------------------------------------------------------- */
+
+struct Operand {
+    HostMatrixLayout layout;
+    unsigned char *data;
+};
+
+struct Product {
+    int64_t m, n, k; /* of D = op(A) op(B): (m,k) (k,n) */
+    Operand a, b, c, d, bias, aux;
+    bool is_a_transposed, is_b_transposed;
+    int epilogue;
+    float alpha, beta;
+};
+
+static size_t element_bytes(const HostMatrixLayout &layout)
+{
+    return layout.type == CUDA_R_32F ? 4 : 2;
+}
+
+static float get(const Operand &x, int64_t row, int64_t column)
+{
+    const unsigned char *at = x.data + (row + column * x.layout.ld) * element_bytes(x.layout);
+    return x.layout.type == CUDA_R_32F ? *(const float *)at : __bfloat162float(*(const __nv_bfloat16 *)at);
+}
+
+static void put(const Operand &x, int64_t row, int64_t column, float value)
+{
+    unsigned char *at = x.data + (row + column * x.layout.ld) * element_bytes(x.layout);
+    if (x.layout.type == CUDA_R_32F) {
+        *(float *)at = value;
+    } else {
+        *(__nv_bfloat16 *)at = __float2bfloat16_rn(value);
+    }
+}
+
+static float gelu(float x)
+{
+    return 0.5f * x * (1.0f + tanhf(0.7978845608f * (x + 0.044715f * x * x * x)));
+}
+
+static float gelu_slope(float x)
+{
+    float t = tanhf(0.7978845608f * (x + 0.044715f * x * x * x));
+    return 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * 0.7978845608f * (1.0f + 3.0f * 0.044715f * x * x);
+}
+
+/* One element of D from its sum. */
+static void finish(const Product &p, int64_t row, int64_t column, float sum)
+{
+    float value = p.alpha * sum + (p.beta != 0 ? p.beta * get(p.c, row, column) : 0.0f);
+    if (p.epilogue & CUBLASLT_EPILOGUE_BIAS) {
+        value += get(p.bias, row, 0);
+    }
+    if (p.epilogue & CUBLASLT_EPILOGUE_GELU) {
+        if (p.aux.data) {
+            put(p.aux, row, column, value);
+        }
+        value = gelu(value);
+    } else if (p.epilogue & 64) {
+        value *= gelu_slope(get(p.aux, row, column));
+    }
+    put(p.d, row, column, value);
+}
+
+enum { TILE_ROWS = 64, TILE_COLUMNS = 4 };
+
+/* Rows first .. first + TILE_ROWS of D. op(A)'s rows lie in `a` as (k, TILE_ROWS), zeros beyond its end. */
+static void multiply_rows(const Product &p, int64_t first, const float *a, const float *b)
+{
+    for (int64_t column = 0; column < p.n; column += TILE_COLUMNS) {
+        float sums[TILE_COLUMNS][TILE_ROWS] = {};
+        for (int64_t k = 0; k < p.k; k++) {
+            for (int j = 0; j < TILE_COLUMNS; j++) {
+                float factor = b[(column + j) * p.k + k];
+                for (int i = 0; i < TILE_ROWS; i++) {
+                    sums[j][i] += a[k * TILE_ROWS + i] * factor;
+                }
+            }
+        }
+        for (int j = 0; j < TILE_COLUMNS && column + j < p.n; j++) {
+            for (int i = 0; i < TILE_ROWS && first + i < p.m; i++) {
+                finish(p, first + i, column + j, sums[j][i]);
+            }
+        }
+    }
+}
+
+/* Sums along k of an input, or along n of the output; (m) or (n) fp32 or bf16. */
+static void bias_gradient(const Product &p)
+{
+    bool is_b = p.epilogue == CUBLASLT_EPILOGUE_BGRADB, is_a = p.epilogue == CUBLASLT_EPILOGUE_BGRADA;
+    for (int64_t i = 0; i < (is_b ? p.n : p.m); i++) {
+        float sum = 0;
+        for (int64_t j = 0; j < (is_a || is_b ? p.k : p.n); j++) {
+            if (is_a) {
+                sum += p.is_a_transposed ? get(p.a, j, i) : get(p.a, i, j);
+            } else if (is_b) {
+                sum += p.is_b_transposed ? get(p.b, i, j) : get(p.b, j, i);
+            } else {
+                sum += get(p.d, i, j);
+            }
+        }
+        put(p.bias, i, 0, sum);
+    }
+}
+
+static void check_operand(const Operand &x, const char *name)
+{
+    size_t elements = (size_t)((x.layout.columns - 1) * x.layout.ld + x.layout.rows);
+    if (x.data && memory_find(x.data, elements * element_bytes(x.layout))->kind == MEMORY_NONE) {
+        check_failed(NULL, "cublasLtMatmul: %s, %lld x %lld at %p, is not inside a live allocation", name,
+                     (long long)x.layout.rows, (long long)x.layout.columns, (void *)x.data);
+    }
+}
+
+static void multiply(const Product &p)
+{
+    check_operand(p.a, "A");
+    check_operand(p.b, "B");
+    check_operand(p.c, "C");
+    check_operand(p.d, "D");
+    check_operand(p.bias, "the bias");
+    check_operand(p.aux, "the epilogue's auxiliary matrix");
+    std::vector<float> b((size_t)((p.n + TILE_COLUMNS) * p.k)); /* op(B), column by column */
+#pragma omp parallel
+    {
+#pragma omp for
+        for (int64_t j = 0; j < p.n; j++) {
+            for (int64_t k = 0; k < p.k; k++) {
+                b[(size_t)(j * p.k + k)] = p.is_b_transposed ? get(p.b, j, k) : get(p.b, k, j);
+            }
+        }
+        std::vector<float> a((size_t)(TILE_ROWS * p.k));
+#pragma omp for
+        for (int64_t first = 0; first < p.m; first += TILE_ROWS) {
+            for (int64_t k = 0; k < p.k; k++) {
+                for (int i = 0; i < TILE_ROWS; i++) {
+                    a[(size_t)(k * TILE_ROWS + i)] = first + i >= p.m    ? 0.0f
+                                                     : p.is_a_transposed ? get(p.a, k, first + i)
+                                                                         : get(p.a, first + i, k);
+                }
+            }
+            multiply_rows(p, first, a.data(), b.data());
+        }
+    }
+    if (p.epilogue & (CUBLASLT_EPILOGUE_BGRADA | CUBLASLT_EPILOGUE_BGRADB | 16)) {
+        bias_gradient(p);
+    }
+}
+
+/* Fill *p, without C's and the outputs' data; an error if the sizes or types do not fit together. */
+static cublasStatus_t describe(Product *p, const HostMatmulDesc *desc, const HostMatrixLayout *a,
+                               const HostMatrixLayout *b, const HostMatrixLayout *c,
+                               const HostMatrixLayout *d)
+{
+    const int64_t *attributes = desc->attributes;
+    p->epilogue = (int)attributes[CUBLASLT_MATMUL_DESC_EPILOGUE];
+    p->is_a_transposed = attributes[CUBLASLT_MATMUL_DESC_TRANSA] == CUBLAS_OP_T;
+    p->is_b_transposed = attributes[CUBLASLT_MATMUL_DESC_TRANSB] == CUBLAS_OP_T;
+    p->m = d->rows;
+    p->n = d->columns;
+    p->k = p->is_a_transposed ? a->rows : a->columns;
+    bool fits = (p->is_a_transposed ? a->columns : a->rows) == p->m &&
+                (p->is_b_transposed ? b->rows : b->columns) == p->n &&
+                (p->is_b_transposed ? b->columns : b->rows) == p->k && c->rows == p->m &&
+                c->columns == p->n && a->ld >= a->rows && b->ld >= b->rows && c->ld >= c->rows &&
+                d->ld >= d->rows && p->m > 0 && p->n > 0 && p->k > 0;
+    if (!fits) {
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    if (a->type != b->type || c->type != d->type || (a->type == CUDA_R_32F && d->type != CUDA_R_32F)) {
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
+    p->a = Operand{*a, NULL};
+    p->b = Operand{*b, NULL};
+    p->c = Operand{*c, NULL};
+    p->d = Operand{*d, NULL};
+    auto type = [&](cublasLtMatmulDescAttributes_t what) {
+        return desc->is_set[what] ? (cudaDataType)attributes[what] : d->type;
+    };
+    int64_t bias_count = p->epilogue == CUBLASLT_EPILOGUE_BGRADB ? p->n : p->m;
+    bool has_bias =
+        p->epilogue & (CUBLASLT_EPILOGUE_BIAS | 16 | CUBLASLT_EPILOGUE_BGRADA | CUBLASLT_EPILOGUE_BGRADB);
+    p->bias = Operand{{type(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE), bias_count, 1, bias_count},
+                      has_bias ? (unsigned char *)attributes[CUBLASLT_MATMUL_DESC_BIAS_POINTER] : NULL};
+    p->aux = Operand{
+        {type(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE), p->m, p->n,
+         attributes[CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD]},
+        p->epilogue & 128 ? (unsigned char *)attributes[CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER] : NULL};
+    bool is_missing =
+        (has_bias && !p->bias.data) || (p->epilogue & 128 && (!p->aux.data || p->aux.layout.ld < p->m));
+    return is_missing ? CUBLAS_STATUS_INVALID_VALUE : CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a,
+                                       cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
+                                       cublasLtMatrixLayout_t d, const cublasLtMatmulAlgo_t *algo,
+                                       cublasLtMatmulHeuristicResult_t *result)
+{
+    Product product;
+    *result = cublasLtMatmulHeuristicResult_t();
+    result->algo = *algo;
+    result->wavesCount = 1;
+    result->state = algo->data[0] == 1 ? describe(&product, desc, a, b, c, d) : CUBLAS_STATUS_INVALID_VALUE;
+    return result->state;
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t library, cublasLtMatmulDesc_t desc,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t, int requested,
+                                              cublasLtMatmulHeuristicResult_t *results, int *found)
+{
+    cublasLtMatmulAlgo_t algo = {{1}};
+    *found = 0;
+    if (requested < 1) {
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    cublasStatus_t status = cublasLtMatmulAlgoCheck(library, desc, a, b, c, d, &algo, &results[0]);
+    *found = status == CUBLAS_STATUS_SUCCESS;
+    return status;
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t library, cublasLtMatmulDesc_t desc, const void *alpha,
+                              const void *A, cublasLtMatrixLayout_t a, const void *B,
+                              cublasLtMatrixLayout_t b, const void *beta, const void *C,
+                              cublasLtMatrixLayout_t c, void *D, cublasLtMatrixLayout_t d,
+                              const cublasLtMatmulAlgo_t *algo, void *, size_t, cudaStream_t stream)
+{
+    Product product;
+    if (!library || (algo && algo->data[0] != 1)) {
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    cublasStatus_t status = describe(&product, desc, a, b, c, d);
+    if (status != CUBLAS_STATUS_SUCCESS) {
+        return status;
+    }
+    product.alpha = *(const float *)alpha;
+    product.beta = *(const float *)beta;
+    product.a.data = (unsigned char *)A;
+    product.b.data = (unsigned char *)B;
+    product.c.data = product.beta != 0 ? (unsigned char *)C : NULL;
+    product.d.data = (unsigned char *)D;
+    return stream_enqueue(stream, [product] { multiply(product); }) ? CUBLAS_STATUS_EXECUTION_FAILED
+                                                                    : CUBLAS_STATUS_SUCCESS;
+}
