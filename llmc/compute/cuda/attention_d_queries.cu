@@ -1,0 +1,206 @@
+/* Gradient of the queries. A block owns a tile of a head's queries, a warp M * 16 of them; keys and values stream
+ * by as in forward.  Source: arXiv:2205.14135, arXiv:2307.08691 */
+#include "llmc/compute/cuda/attention_tile.cuh"
+
+template <int HEAD_SIZE, bool DROPOUT>
+struct QueriesTile {
+    static constexpr int HS = HEAD_SIZE;
+    static constexpr bool HAS_DROPOUT = DROPOUT;
+    static constexpr int M = tile_row_groups(HS, HAS_DROPOUT);
+    static constexpr int QUERIES = TILE_WARPS * M * 16;
+    static constexpr int KEYS = HS <= 64 ? 64 : 32;
+    static constexpr int STEP = 32; /* keys of the tile at a time */
+    static constexpr int STRIDE = HS + TILE_PAD;
+    static constexpr int QUERY_ELEMENTS = QUERIES * STRIDE;
+    static constexpr int KEY_ELEMENTS = KEYS * STRIDE;
+    static constexpr int SHARED_BYTES =
+        (2 * QUERY_ELEMENTS + 4 * KEY_ELEMENTS) * (int)sizeof(bf16) + 2 * QUERIES * (int)sizeof(float);
+};
+
+/* A warp's queries, the gradients of their results, and their own gradient so far. */
+template <typename Tile>
+struct QueriesState {
+    static constexpr int M = Tile::M;
+    uint32_t q[M][Tile::HS / 16][4], d_out[M][Tile::HS / 16][4];
+    float d_q[M][Tile::HS / 8][4];
+};
+
+/* Scores become weights. `query` and `key` are those of this lane's first element. */
+template <typename Tile>
+static __device__ __forceinline__ void
+make_weights(float (&scores)[Tile::M][Tile::STEP / 8][4], const float2 *rows, const TensorBackwardArgs &args,
+             const AttentionHead &head, int query, int key, bool is_diagonal)
+{
+    float scale = LOG2_E / sqrtf((float)Tile::HS);
+#pragma unroll
+    for (int m = 0; m < Tile::M; m++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            int own_query = query + m * 16 + i / 2 * 8;
+            float lse = rows[m * 16 + i / 2 * 8].x;
+#pragma unroll
+            for (int n = 0; n < Tile::STEP / 8; n++) {
+                scores[m][n][i] = exp2_fast(scores[m][n][i] * scale - lse);
+                int own_key = key + n * 8 + i % 2;
+                if (is_diagonal && key - query > m * 16 + i / 2 * 8 - n * 8 - i % 2) {
+                    scores[m][n][i] = 0.0f;
+                }
+                if (Tile::HAS_DROPOUT) {
+                    int64_t element = head.first_element + (int64_t)own_query * args.shape.T + own_key;
+                    bool is_kept = dropout_factor(args.dropout, (uint64_t)element) > 0.0f;
+                    scores[m][n][i] = is_kept ? scores[m][n][i] : -scores[m][n][i];
+                }
+            }
+        }
+    }
+}
+
+/* STEP keys, of which k and v are the rows, against this warp's queries. */
+template <typename Tile>
+static __device__ __forceinline__ void attend_step(QueriesState<Tile> &state, const bf16 *k, const bf16 *v,
+                                                   const float2 *rows, const TensorBackwardArgs &args,
+                                                   const AttentionHead &head, int warp_query, int first_key)
+{
+    constexpr int M = Tile::M, N = Tile::STEP / 8;
+    int lane = (int)threadIdx.x % WARP;
+    rows += lane / 4;
+    float kept_factor = Tile::HAS_DROPOUT ? 1.0f / (1.0f - args.dropout.probability) : 1.0f;
+    float weights[M][N][4] = {}, d_scores[M][N][4] = {};
+    multiply_transposed<Tile::HS>(weights, state.q, k);
+    make_weights<Tile>(weights, rows, args, head, warp_query + lane / 4, first_key + lane % 4 * 2,
+                       first_key + Tile::STEP - 1 > warp_query);
+    multiply_transposed<Tile::HS>(d_scores, state.d_out, v);
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            float delta = rows[m * 16 + i / 2 * 8].y;
+#pragma unroll
+            for (int n = 0; n < N; n++) {
+                d_scores[m][n][i] = score_gradient<Tile::HAS_DROPOUT>(weights[m][n][i], d_scores[m][n][i],
+                                                                      delta, kept_factor);
+            }
+        }
+    }
+    uint32_t left[M][N / 2][4];
+    pack_left(left, d_scores);
+    multiply<Tile::HS>(state.d_q, left, k);
+}
+
+template <typename Tile>
+static __device__ __forceinline__ void copy_keys(bf16 *k, bf16 *v, const TensorBackwardArgs &args,
+                                                 const AttentionHead &head, int first)
+{
+    copy_rows_async<Tile::HS, Tile::KEYS>(k, args.qkv + head.k, head.qkv_row, first, args.shape.T);
+    copy_rows_async<Tile::HS, Tile::KEYS>(v, args.qkv + head.v, head.qkv_row, first, args.shape.T);
+    copy_async_commit();
+}
+
+/* For each of the block's queries lse in powers of 2 and delta. A query from T on gets an infinite lse, so that its
+ * weights are 0. */
+template <typename Tile>
+static __device__ __forceinline__ void load_row_values(float2 *rows, const TensorBackwardArgs &args,
+                                                       const AttentionHead &head, int first)
+{
+    static_assert(Tile::QUERIES <= TILE_THREADS, "one each");
+    int query = first + (int)threadIdx.x;
+    if (threadIdx.x < Tile::QUERIES) {
+        bool is_valid = query < args.shape.T;
+        rows[threadIdx.x].x = is_valid ? args.lse[head.lse + query] * LOG2_E : INFINITY;
+        rows[threadIdx.x].y = is_valid ? args.delta[head.lse + query] : 0.0f;
+    }
+}
+
+/* grid: as forward's. */
+template <typename Tile>
+static __global__ void __launch_bounds__(TILE_THREADS, 2) attention_d_queries_kernel(TensorBackwardArgs args)
+{
+    constexpr int M = Tile::M;
+    bf16 *q = (bf16 *)dynamic_shared();
+    bf16 *d_out = q + Tile::QUERY_ELEMENTS;
+    bf16 *k = d_out + Tile::QUERY_ELEMENTS; /* two tiles, then two of v */
+    bf16 *v = k + 2 * Tile::KEY_ELEMENTS;
+    float2 *rows = (float2 *)(v + 2 * Tile::KEY_ELEMENTS);
+    int T = args.shape.T;
+    int tiles = (T + Tile::QUERIES - 1) / Tile::QUERIES;
+    AttentionHead head = attention_head(args.shape, (int)blockIdx.x / tiles);
+    int first = (tiles - 1 - (int)blockIdx.x % tiles) * Tile::QUERIES;
+    int warp_row = (int)threadIdx.x / WARP * M * 16;
+    int warp_query = first + warp_row;
+    int end = first + Tile::QUERIES < T ? first + Tile::QUERIES : T; /* of the keys */
+
+    copy_rows_async<Tile::HS, Tile::QUERIES>(q, args.qkv + head.q, head.qkv_row, first, T);
+    copy_rows_async<Tile::HS, Tile::QUERIES>(d_out, args.d_out + head.out, head.qkv_row / 3, first, T);
+    copy_keys<Tile>(k, v, args, head, 0);
+    load_row_values<Tile>(rows, args, head, first);
+    copy_async_wait<0>();
+    __syncthreads();
+    QueriesState<Tile> state = {};
+    load_left<Tile::HS>(state.q, q + warp_row * Tile::STRIDE);
+    load_left<Tile::HS>(state.d_out, d_out + warp_row * Tile::STRIDE);
+    int now = 0;
+    for (int key = 0; key < end; key += Tile::KEYS) {
+        int next = now ^ 1;
+        if (key + Tile::KEYS < end) {
+            copy_keys<Tile>(k + next * Tile::KEY_ELEMENTS, v + next * Tile::KEY_ELEMENTS, args, head,
+                            key + Tile::KEYS);
+        }
+#pragma unroll 1
+        for (int step = 0; step < Tile::KEYS; step += Tile::STEP) {
+            if (key + step < warp_query + M * 16) { /* else no query of this warp sees a key of the step */
+                int offset = now * Tile::KEY_ELEMENTS + step * Tile::STRIDE;
+                attend_step<Tile>(state, k + offset, v + offset, rows + warp_row, args, head, warp_query,
+                                  key + step);
+            }
+        }
+        copy_async_wait<0>();
+        __syncthreads(); /* the next tile is there, and this one is done with */
+        now = next;
+    }
+    float factors[M][2];
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+        factors[m][0] = factors[m][1] = 1.0f / sqrtf((float)Tile::HS);
+    }
+    store_rows<Tile::HS>(args.d_qkv + head.q, head.qkv_row, warp_query, T, state.d_q, factors,
+                         q + warp_row * Tile::STRIDE);
+}
+
+template <typename Tile>
+static void run(const TensorBackwardArgs &args, cudaStream_t stream)
+{
+    int64_t tiles = div_up(args.shape.T, Tile::QUERIES);
+    unsigned blocks = (unsigned)(tiles * args.shape.B * args.shape.NH);
+    launch(attention_d_queries_kernel<Tile>, blocks, TILE_THREADS, Tile::SHARED_BYTES, stream, args);
+}
+
+template <typename Tile>
+static void prepare(void)
+{
+    allow_shared_bytes(attention_d_queries_kernel<Tile>, Tile::SHARED_BYTES);
+}
+
+static const TensorPath<TensorBackwardArgs> paths[] = {
+    {32,
+     {run<QueriesTile<32, false>>, run<QueriesTile<32, true>>},
+     {prepare<QueriesTile<32, false>>, prepare<QueriesTile<32, true>>}},
+    {64,
+     {run<QueriesTile<64, false>>, run<QueriesTile<64, true>>},
+     {prepare<QueriesTile<64, false>>, prepare<QueriesTile<64, true>>}},
+    {96,
+     {run<QueriesTile<96, false>>, run<QueriesTile<96, true>>},
+     {prepare<QueriesTile<96, false>>, prepare<QueriesTile<96, true>>}},
+    {128,
+     {run<QueriesTile<128, false>>, run<QueriesTile<128, true>>},
+     {prepare<QueriesTile<128, false>>, prepare<QueriesTile<128, true>>}},
+};
+
+void attention_d_queries_tensor_prepare(void)
+{
+    tensor_path_prepare(paths);
+}
+
+void attention_d_queries_tensor(const TensorBackwardArgs &args, cudaStream_t stream)
+{
+    tensor_path_run(paths, args, stream);
+}

@@ -1,0 +1,74 @@
+/* What the kernels of attention share: where a head lies, and the paths behind the interface. */
+#ifndef LLMC_COMPUTE_CUDA_ATTENTION_PARTS_CUH
+#define LLMC_COMPUTE_CUDA_ATTENTION_PARTS_CUH
+
+#include <math.h>
+
+#include "llmc/compute/cuda/attention.cuh"
+#include "llmc/compute/cuda/dropout.cuh"
+#include "llmc/compute/cuda/values.cuh"
+
+/* One head of one batch row: its number b * NH + h, and its first elements. */
+struct AttentionHead {
+    int qkv_row;     /* elements from token to token in qkv; out's are a third */
+    int64_t q, k, v; /* in qkv */
+    int64_t out;
+    int64_t lse;           /* in lse and delta */
+    int64_t first_element; /* of its (T,T) probabilities, for dropout */
+};
+
+static __device__ __forceinline__ AttentionHead attention_head(const CudaAttention &shape, int item)
+{
+    int64_t C = (int64_t)shape.NH * shape.HS;
+    int64_t b = item / shape.NH;
+    int64_t h = item % shape.NH;
+    AttentionHead head;
+    head.qkv_row = 3 * shape.NH * shape.HS;
+    head.q = b * shape.T * 3 * C + h * shape.HS;
+    head.k = head.q + C;
+    head.v = head.q + 2 * C;
+    head.out = b * shape.T * C + h * shape.HS;
+    head.lse = (int64_t)item * shape.T;
+    head.first_element = head.lse * shape.T;
+    return head;
+}
+
+/* What kernels take. Number: bf16 on the tensor cores, what WITH_TYPE says on the plain path. */
+template <typename Number>
+struct AttentionForwardArgs {
+    Number *out;
+    float *lse;
+    const Number *qkv;
+    CudaAttention shape;
+    Dropout dropout;
+};
+
+template <typename Number>
+struct AttentionBackwardArgs {
+    Number *d_qkv;
+    const Number *d_out, *qkv;
+    const float *lse, *delta; /* (B,NH,T); delta is the sum of d_out * out over a head */
+    CudaAttention shape;
+    Dropout dropout;
+};
+
+/* ---- the tensor cores' path, for shapes of which attention_has_tensor_path() says so ------------------------ */
+
+typedef AttentionForwardArgs<bf16> TensorForwardArgs;
+typedef AttentionBackwardArgs<bf16> TensorBackwardArgs;
+
+/* Offsets within a batch row are 32-bit there: they live in registers, which are scarce. */
+static inline bool attention_has_tensor_path(const CudaAttention &shape)
+{
+    int64_t row_elements = (int64_t)shape.T * 3 * shape.NH * shape.HS;
+    return shape.dtype == DTYPE_BF16 && shape.HS % 32 == 0 && shape.HS <= 128 && row_elements <= INT32_MAX;
+}
+
+void attention_forward_tensor_prepare(void);
+void attention_forward_tensor(const TensorForwardArgs &args, cudaStream_t stream);
+void attention_d_keys_tensor_prepare(void);
+void attention_d_keys_tensor(const TensorBackwardArgs &args, cudaStream_t stream);
+void attention_d_queries_tensor_prepare(void);
+void attention_d_queries_tensor(const TensorBackwardArgs &args, cudaStream_t stream);
+
+#endif
