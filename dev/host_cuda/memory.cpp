@@ -176,7 +176,9 @@ static cudaError_t release(ApiCall *call, void *memory, Memory kind)
     size_t bytes = found->end - found->begin;
     allocations.erase(allocations.begin() + (found - allocations.data()));
     device_bytes -= kind == MEMORY_DEVICE ? bytes : 0;
-    munmap((unsigned char *)memory - GAP_BYTES, (bytes + 4095) / 4096 * 4096 + 2 * GAP_BYTES);
+    /* The address is never used again, so that a use after this is found out. */
+    mmap(memory, (bytes + 4095) / 4096 * 4096, PROT_NONE,
+         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     return cudaSuccess;
 }
 

@@ -1,0 +1,112 @@
+/* Tests of host_cuda, each in a process of its own: one that must fail ends with exit code 1 and says why. */
+#ifndef HOST_CUDA_TEST_H
+#define HOST_CUDA_TEST_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "llmc/compute/cuda/launch.cuh"
+
+#include "instructions.cuh"
+
+struct Test {
+    const char *name;
+    void (*run)(void);
+    const char *complaint; /* a part of the line that it must end with; NULL if it must pass */
+};
+
+#define EXPECT(condition, ...)                                                                               \
+    do {                                                                                                     \
+        if (!(condition)) {                                                                                  \
+            fprintf(stderr, "%s:%d: %s: ", __FILE__, __LINE__, #condition);                                  \
+            fprintf(stderr, __VA_ARGS__);                                                                    \
+            fprintf(stderr, "\n");                                                                           \
+            _exit(2);                                                                                        \
+        }                                                                                                    \
+    } while (0)
+
+void cuda_fault(const char *file, int line, const char *call, const char *what)
+{
+    fprintf(stderr, "%s:%d: %s: %s\n", file, line, call, what);
+    _exit(76);
+}
+
+/* Run in a child process; its exit code, with what it wrote to stderr in text. */
+static inline int run_apart(void (*run)(void), char *text, size_t text_bytes)
+{
+    int ends[2], status = 0;
+    size_t count = 0;
+    ssize_t read_now;
+    pid_t child;
+    if (pipe(ends) || (child = fork()) < 0) {
+        return -1;
+    }
+    if (child == 0) {
+        dup2(ends[1], STDERR_FILENO);
+        alarm(120);
+        run();
+        _exit(0);
+    }
+    close(ends[1]);
+    while ((read_now = read(ends[0], text + count, text_bytes - 1 - count)) > 0) {
+        count += (size_t)read_now;
+    }
+    text[count] = 0;
+    close(ends[0]);
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/* Print TAP; the program's exit code. */
+static inline int run_tests(const Test *tests, int count)
+{
+    int failures = 0;
+    for (int i = 0; i < count; i++) {
+        char text[4096];
+        int code = run_apart(tests[i].run, text, sizeof text);
+        const char *complaint = tests[i].complaint;
+        const char *end = strchr(text, '\n');
+        bool is_ok = complaint ? code == 1 && strstr(text, complaint) && end && !end[1] : code == 0 && !*text;
+        printf("%sok %d - %s\n", is_ok ? "" : "not ", i + 1, tests[i].name);
+        if (!is_ok) {
+            printf("# exit code %d, expected %s; stderr: %s\n", code, complaint ? complaint : "none", text);
+        }
+        failures += !is_ok;
+    }
+    printf("1..%d\n", count);
+    return failures > 0;
+}
+
+static inline unsigned int random_test(unsigned int *state)
+{
+    return (*state = *state * 1664525u + 1013904223u) >> 8;
+}
+
+static inline float random_float(unsigned int *state)
+{
+    return (float)(random_test(state) % 2001) / 1000.0f - 1.0f;
+}
+
+/* Device memory with a copy of `bytes` bytes of `from`, or of zeros. */
+template <typename T>
+static inline T *on_device(const T *from, size_t count)
+{
+    T *memory;
+    CUDA_CHECK(cudaMalloc(&memory, count * sizeof(T)));
+    if (from) {
+        CUDA_CHECK(cudaMemcpy(memory, from, count * sizeof(T), cudaMemcpyHostToDevice));
+    } else {
+        CUDA_CHECK(cudaMemset(memory, 0, count * sizeof(T)));
+    }
+    return memory;
+}
+
+template <typename T>
+static inline void from_device(T *to, const T *memory, size_t count)
+{
+    CUDA_CHECK(cudaMemcpy(to, memory, count * sizeof(T), cudaMemcpyDeviceToHost));
+}
+
+#endif
