@@ -128,6 +128,30 @@ for launcher in $(printf '%s\n' $default tcp | uniq); do
 done
 launcher=$default
 
+# An mpirun that is killed can tell its ranks nothing: they miss it, and end. So must they all, before another
+# mpirun goes on in their folder.
+have_gone() { # PIDS: not one is left, but as a name that nobody has asked for
+    local pid
+    for pid; do
+        ! grep -qs '^State:.[^ZX]' "/proc/$pid/status" || return 1
+    done
+}
+if [ $launcher = mpirun ]; then
+    ranks_begin 3 "${small[@]}" "${endless[@]}" "${saving[@]}" --out_dir=out
+    await 60 has_made 5 out
+    pids=$(cat pid.0 pid.1 pid.2)
+    kill -KILL "$(leader)"
+    ranks_end
+    status=1
+    for ((deadline = SECONDS + 30; SECONDS < deadline; )); do
+        have_gone $pids && status=0 && break
+        sleep 0.02
+    done
+    have_gone $pids || kill -KILL $pids 2>/dev/null
+    [ "$code" -eq 137 ] || status=1
+    goes_on "SIGKILL on mpirun: its ranks end by themselves, and 2 go on" $status 2 out
+fi
+
 # ---- snapshots that cannot be written ------------------------------------------------------------------------------
 failures_told() { # at least so many
     [ "$(grep -c 'the run goes on without this snapshot' stderr)" -ge "$1" ]

@@ -185,4 +185,65 @@ printf X | dd of=rank-2/out/step-00000004.snap bs=1 seek=5000 conv=notrunc statu
 disagree "a damaged snapshot on one machine is named, and so is the rank that fell back" \
     "rank 2 differs from rank 0 in the model's shape or the updates made" "${small[@]}" --init_from=resume --max_iters=6
 
+# Memory that goes bad on one rank. With learning_rate=0 no update hides what is changed: one bit in each of the
+# first eight rows of wte, wherever the rank keeps all of them one after the other. While the rank is stopped; and in
+# eight rows, because an update that was stopped half way may write one of them back.
+frozen=("${small[@]}" --learning_rate=0 --min_lr=0 --max_iters=100000 --check_interval=2 --export_hf=hf)
+ranks 0 "${frozen[@]}" --max_iters=0 --out_dir=frozen
+cat >change_weights.py <<'END'
+import json, os, signal, struct, sys, time
+ROWS = 8
+pid = int(sys.argv[1])
+with open("hf/model.safetensors", "rb") as file:
+    header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+    wte = [header[name] for name in header if name.endswith("wte.weight")][0]
+    file.seek(wte["data_offsets"][0], 1)
+    row_bytes = wte["shape"][1] * 4
+    rows = file.read(ROWS * row_bytes)
+assert len(rows) == ROWS * row_bytes > 500
+try:
+    memory = open("/proc/%d/mem" % pid, "r+b", 0)
+except PermissionError as error:
+    sys.exit(print("#", error) or 77)
+os.kill(pid, signal.SIGSTOP)
+try:
+    while open("/proc/%d/stat" % pid).read().rsplit(")", 1)[1].split()[0] not in "Tt":
+        time.sleep(0.001)
+    copies = 0
+    for line in open("/proc/%d/maps" % pid):
+        place, rights, *_ = line.split()
+        low, high = (int(word, 16) for word in place.split("-"))
+        try:
+            memory.seek(low)
+            content = memory.read(high - low) if rights.startswith("rw") else b""
+        except (OSError, OverflowError):
+            continue # not memory
+        found = content.find(rows)
+        while found >= 0:
+            copies += 1
+            for row in range(ROWS):
+                memory.seek(low + found + row * row_bytes)
+                memory.write(bytes([rows[row * row_bytes] ^ 1]))
+            found = content.find(rows, found + 1)
+finally:
+    os.kill(pid, signal.SIGCONT)
+sys.exit(0 if copies else "no such weights in memory")
+END
+ranks_begin 3 "${frozen[@]}" --out_dir=frozen
+await 60 has_made 3 frozen
+python3 change_weights.py "$(cat pid.1)"
+changed=$?
+if [ $changed -eq 77 ]; then
+    echo "# no right to change a rank's memory: its case is left out"
+    kill -KILL -- -"$job"
+    ranks_end
+else
+    await 60 false # until the ranks have ended
+    ! kill -0 "$job" 2>/dev/null || kill -KILL "$(leader)" # they have noticed nothing
+    ranks_end
+    [ $changed -eq 0 ] && [ "$code" -eq 1 ] && [ "$(grep -c '^train_gpt2: ' stderr)" -eq 1 ] &&
+        grep -qE '^train_gpt2: rank 1 differs from rank 0 in the weights after [0-9]+ updates' stderr
+    result $? "a weight that changes in one rank's memory is named at the next check"
+fi
+
 end_of_tests
