@@ -39,7 +39,7 @@ static void test_shuffle_of(void)
     enum { THREADS = 96 };
     T in[THREADS], found[4 * THREADS];
     for (int i = 0; i < THREADS; i++) {
-        in[i] = (T)1000000007 * (T)(i + 1);
+        in[i] = (T)(sizeof(T) == 8 ? 1000000007000ll : 1000003ll) * (T)(i + 1);
     }
     T *d_in = on_device(in, THREADS), *d_out = on_device<T>(NULL, 4 * THREADS);
     for (int width = 1; width <= 32; width *= 2) {
@@ -254,8 +254,6 @@ static void test_bf16(void)
     EXPECT(exp2_fast(-INFINITY) == 0.0f && exp2_fast(-130.0f) == 0.0f && exp2_fast(3.0f) == 8.0f,
            "exp2_fast");
 }
-
-/* ---- everything else lies in test_streams.cu and test_products.cu ------------------------------------- */
 
 static const Test tests[] = {
     {"indices of blocks and threads", test_indices, NULL},
