@@ -1,9 +1,10 @@
-/* Checks of each access that a kernel makes. The sources are compiled with -fsanitize=thread, which puts a call
- * of __tsan_...() before each access, and linked without the sanitizer's library: the calls end here.
+/* Checks of each access that a kernel makes. The sources are compiled with -fsanitize=thread, which puts a
+ * call of __tsan_...() before each access, and linked without the sanitizer's library: the calls end here.
  *
- * Global memory must lie in a live allocation. Shared memory has a shadow, byte by byte: who wrote last, and who
- * read since. Two accesses are ordered if a barrier of the block lies between (the epoch counts these), if they
- * are of one thread, or if __syncwarp orders them: for that each lane keeps what it knows of the others' clocks. */
+ * Global memory must lie in a live allocation. Shared memory has a shadow, byte by byte: who wrote last, and
+ * who read since. Two accesses are ordered if a barrier of the block lies between (the epoch counts these), if
+ * they are of one thread, or if __syncwarp orders them: for that each lane keeps what it knows of the others'
+ * clocks. */
 #include <algorithm>
 #include <link.h>
 #include <stdarg.h>
@@ -17,7 +18,7 @@ struct Touch {
     uint64_t thread : 10, clock : 20, is_pending : 1, is_atomic : 1, epoch : 32;
 };
 
-/* Of one byte. Two readers suffice: they are of different warps if any two are, so that a writer meets one. */
+/* Of one byte. Two readers suffice: they are of different warps if any two are, and a writer meets one. */
 struct Shadow {
     Touch write, read[2];
 };
@@ -27,11 +28,6 @@ static __thread Shadow *shadow;        /* of the OS thread's shared memory */
 static __thread Allocation last_found; /* of global memory, during a block */
 
 extern "C" char __executable_start, _end;
-
-bool check_is_on(void)
-{
-    return is_on;
-}
 
 /* ---- the line that ends the program ------------------------------------------------------------------- */
 
@@ -280,40 +276,15 @@ void check_access(const void *memory, size_t bytes, Access access, const void *w
 
 /* ---- atomic operations -------------------------------------------------------------------------------- */
 
-#define ATOMIC(name, type, builtin)                                                                          \
-    type name(type *address, type value)                                                                     \
+#define ATOMIC_ADD(type)                                                                                     \
+    type atomicAdd(type *address, type value)                                                                \
     {                                                                                                        \
         check_access(address, sizeof *address, ACCESS_ATOMIC, __builtin_return_address(0));                  \
-        return builtin(address, value, __ATOMIC_SEQ_CST);                                                    \
+        return __atomic_fetch_add(address, value, __ATOMIC_SEQ_CST);                                         \
     }
-
-ATOMIC(atomicAdd, int, __atomic_fetch_add)
-ATOMIC(atomicAdd, unsigned int, __atomic_fetch_add)
-ATOMIC(atomicAdd, unsigned long long, __atomic_fetch_add)
-ATOMIC(atomicOr, int, __atomic_fetch_or)
-ATOMIC(atomicOr, unsigned int, __atomic_fetch_or)
-ATOMIC(atomicExch, int, __atomic_exchange_n)
-
-#define ATOMIC_MAX(type)                                                                                     \
-    type atomicMax(type *address, type value)                                                                \
-    {                                                                                                        \
-        check_access(address, sizeof *address, ACCESS_ATOMIC, __builtin_return_address(0));                  \
-        type before = __atomic_load_n(address, __ATOMIC_SEQ_CST);                                            \
-        while (before < value && !__atomic_compare_exchange_n(address, &before, value, false,                \
-                                                              __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {         \
-        }                                                                                                    \
-        return before;                                                                                       \
-    }
-
-ATOMIC_MAX(int)
-ATOMIC_MAX(unsigned int)
-
-int atomicCAS(int *address, int expected, int value)
-{
-    check_access(address, sizeof *address, ACCESS_ATOMIC, __builtin_return_address(0));
-    __atomic_compare_exchange_n(address, &expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
-    return expected;
-}
+ATOMIC_ADD(int)
+ATOMIC_ADD(unsigned int)
+ATOMIC_ADD(unsigned long long)
 
 /* ---- what the compiler calls -------------------------------------------------------------------------- */
 

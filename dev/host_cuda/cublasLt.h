@@ -7,12 +7,8 @@
 
 enum cublasStatus_t {
     CUBLAS_STATUS_SUCCESS = 0,
-    CUBLAS_STATUS_NOT_INITIALIZED = 1,
-    CUBLAS_STATUS_ALLOC_FAILED = 3,
     CUBLAS_STATUS_INVALID_VALUE = 7,
-    CUBLAS_STATUS_ARCH_MISMATCH = 8,
     CUBLAS_STATUS_EXECUTION_FAILED = 13,
-    CUBLAS_STATUS_INTERNAL_ERROR = 14,
     CUBLAS_STATUS_NOT_SUPPORTED = 15
 };
 
@@ -102,7 +98,6 @@ cublasStatus_t cublasLtCreate(cublasLtHandle_t *library);
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t library);
 size_t cublasLtGetVersion(void);
 const char *cublasLtGetStatusString(cublasStatus_t status);
-const char *cublasLtGetStatusName(cublasStatus_t status);
 
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *desc, cublasComputeType_t compute,
                                         cudaDataType_t scale);
@@ -130,21 +125,9 @@ cublasStatus_t cublasLtMatmulAlgoGetIds(cublasLtHandle_t library, cublasComputeT
                                         cudaDataType_t scale, cudaDataType_t a, cudaDataType_t b,
                                         cudaDataType_t c, cudaDataType_t d, int requested, int *ids,
                                         int *found);
-cublasStatus_t cublasLtMatmulAlgoInit(cublasLtHandle_t library, cublasComputeType_t compute,
-                                      cudaDataType_t scale, cudaDataType_t a, cudaDataType_t b,
-                                      cudaDataType_t c, cudaDataType_t d, int id, cublasLtMatmulAlgo_t *algo);
-cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t library, cublasLtMatmulDesc_t desc,
-                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
-                                       cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
-                                       const cublasLtMatmulAlgo_t *algo,
-                                       cublasLtMatmulHeuristicResult_t *result);
 cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *algo,
                                                     cublasLtMatmulAlgoConfigAttributes_t what, void *value,
                                                     size_t bytes, size_t *written);
-cublasStatus_t cublasLtMatmulAlgoConfigSetAttribute(cublasLtMatmulAlgo_t *algo,
-                                                    cublasLtMatmulAlgoConfigAttributes_t what,
-                                                    const void *value, size_t bytes);
-
 /* D = epilogue(alpha op(A) op(B) + beta C), queued for the stream; alpha and beta are read at once. */
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t library, cublasLtMatmulDesc_t desc, const void *alpha,
                               const void *A, cublasLtMatrixLayout_t a, const void *B,

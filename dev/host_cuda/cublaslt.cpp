@@ -1,6 +1,4 @@
 /* cuBLASLt's products, by plain loops: fp32 sums in the order of k, whatever the number of threads. */
-#include <errno.h>
-
 #include "cublasLt.h"
 #include "cuda_bf16.h"
 #include "runtime.h"
@@ -43,25 +41,12 @@ size_t cublasLtGetVersion(void)
     return 130000;
 }
 
-const char *cublasLtGetStatusName(cublasStatus_t status)
-{
-    switch (status) {
-    case CUBLAS_STATUS_SUCCESS:
-        return "CUBLAS_STATUS_SUCCESS";
-    case CUBLAS_STATUS_INVALID_VALUE:
-        return "CUBLAS_STATUS_INVALID_VALUE";
-    case CUBLAS_STATUS_NOT_SUPPORTED:
-        return "CUBLAS_STATUS_NOT_SUPPORTED";
-    case CUBLAS_STATUS_EXECUTION_FAILED:
-        return "CUBLAS_STATUS_EXECUTION_FAILED";
-    default:
-        return "CUBLAS_STATUS_INTERNAL_ERROR";
-    }
-}
-
 const char *cublasLtGetStatusString(cublasStatus_t status)
 {
-    return cublasLtGetStatusName(status);
+    return status == CUBLAS_STATUS_SUCCESS            ? "CUBLAS_STATUS_SUCCESS"
+           : status == CUBLAS_STATUS_INVALID_VALUE    ? "CUBLAS_STATUS_INVALID_VALUE"
+           : status == CUBLAS_STATUS_EXECUTION_FAILED ? "CUBLAS_STATUS_EXECUTION_FAILED"
+                                                      : "CUBLAS_STATUS_NOT_SUPPORTED";
 }
 
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *desc, cublasComputeType_t compute,
@@ -160,14 +145,6 @@ cublasStatus_t cublasLtMatmulAlgoGetIds(cublasLtHandle_t, cublasComputeType_t, c
     return requested > 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 
-cublasStatus_t cublasLtMatmulAlgoInit(cublasLtHandle_t, cublasComputeType_t, cudaDataType_t, cudaDataType_t,
-                                      cudaDataType_t, cudaDataType_t, cudaDataType_t, int id,
-                                      cublasLtMatmulAlgo_t *algo)
-{
-    *algo = cublasLtMatmulAlgo_t{{(uint64_t)id}};
-    return id == 1 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
-}
-
 cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *,
                                                     cublasLtMatmulAlgoConfigAttributes_t what, void *value,
                                                     size_t bytes, size_t *written)
@@ -181,18 +158,6 @@ cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *
         *written = sizeof number;
     }
     return CUBLAS_STATUS_SUCCESS;
-}
-
-/* Only what is so already may be asked for. */
-cublasStatus_t cublasLtMatmulAlgoConfigSetAttribute(cublasLtMatmulAlgo_t *algo,
-                                                    cublasLtMatmulAlgoConfigAttributes_t what,
-                                                    const void *value, size_t bytes)
-{
-    int now;
-    if (bytes != sizeof now || cublasLtMatmulAlgoConfigGetAttribute(algo, what, &now, sizeof now, NULL)) {
-        return CUBLAS_STATUS_INVALID_VALUE;
-    }
-    return memcmp(&now, value, sizeof now) ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
 }
 
 /* ---- the product -------------------------------------------------------------------------------------- */
@@ -390,33 +355,23 @@ static cublasStatus_t describe(Product *p, const HostMatmulDesc *desc, const Hos
     return is_missing ? CUBLAS_STATUS_INVALID_VALUE : CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a,
-                                       cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
-                                       cublasLtMatrixLayout_t d, const cublasLtMatmulAlgo_t *algo,
-                                       cublasLtMatmulHeuristicResult_t *result)
-{
-    Product product;
-    *result = cublasLtMatmulHeuristicResult_t();
-    result->algo = *algo;
-    result->wavesCount = 1;
-    result->state = algo->data[0] == 1 ? describe(&product, desc, a, b, c, d) : CUBLAS_STATUS_INVALID_VALUE;
-    return result->state;
-}
-
-cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t library, cublasLtMatmulDesc_t desc,
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
                                               cublasLtMatmulPreference_t, int requested,
                                               cublasLtMatmulHeuristicResult_t *results, int *found)
 {
-    cublasLtMatmulAlgo_t algo = {{1}};
+    Product product;
     *found = 0;
     if (requested < 1) {
         return CUBLAS_STATUS_INVALID_VALUE;
     }
-    cublasStatus_t status = cublasLtMatmulAlgoCheck(library, desc, a, b, c, d, &algo, &results[0]);
-    *found = status == CUBLAS_STATUS_SUCCESS;
-    return status;
+    results[0] = cublasLtMatmulHeuristicResult_t();
+    results[0].algo.data[0] = 1;
+    results[0].wavesCount = 1;
+    results[0].state = describe(&product, desc, a, b, c, d);
+    *found = results[0].state == CUBLAS_STATUS_SUCCESS;
+    return results[0].state;
 }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t library, cublasLtMatmulDesc_t desc, const void *alpha,

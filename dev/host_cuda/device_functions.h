@@ -1,4 +1,4 @@
-/* What a kernel may call, on the CPU. Threads of a block are fibers: the meeting points here are where one fiber
+/* What a kernel may call, on the CPU. Threads of a block are fibers: the meeting points here are where one
  * stops and another goes on. */
 #ifndef HOST_CUDA_DEVICE_FUNCTIONS_H
 #define HOST_CUDA_DEVICE_FUNCTIONS_H
@@ -34,44 +34,17 @@ unsigned int host_cuda_ballot(unsigned int mask, bool predicate);
 /* *value = the value of `source`, a lane named by mask. */
 void host_cuda_shuffle(unsigned int mask, void *value, size_t bytes, unsigned int source);
 
-static inline void __syncthreads(void)
-{
-    host_cuda_barrier(false);
-}
-
-static inline int __syncthreads_count(int predicate)
-{
-    return host_cuda_barrier(predicate != 0);
-}
-
-static inline int __syncthreads_or(int predicate)
-{
-    return host_cuda_barrier(predicate != 0) != 0;
-}
-
-static inline int __syncthreads_and(int predicate)
-{
-    return host_cuda_barrier(predicate == 0) == 0;
-}
+#define __syncthreads() ((void)host_cuda_barrier(false))
+#define __syncthreads_count(predicate) host_cuda_barrier((predicate) != 0)
+#define __syncthreads_or(predicate) ((int)(host_cuda_barrier((predicate) != 0) != 0))
+#define __syncthreads_and(predicate) ((int)(host_cuda_barrier((predicate) == 0) == 0))
+#define __ballot_sync(mask, predicate) host_cuda_ballot(mask, (predicate) != 0)
+#define __any_sync(mask, predicate) ((int)(host_cuda_ballot(mask, (predicate) != 0) != 0))
+#define __all_sync(mask, predicate) ((int)(host_cuda_ballot(mask, (predicate) == 0) == 0))
 
 static inline void __syncwarp(unsigned int mask = 0xFFFFFFFFu)
 {
     host_cuda_warp_sync(mask);
-}
-
-static inline unsigned int __ballot_sync(unsigned int mask, int predicate)
-{
-    return host_cuda_ballot(mask, predicate != 0);
-}
-
-static inline int __any_sync(unsigned int mask, int predicate)
-{
-    return host_cuda_ballot(mask, predicate != 0) != 0;
-}
-
-static inline int __all_sync(unsigned int mask, int predicate)
-{
-    return host_cuda_ballot(mask, predicate != 0) == mask;
 }
 
 template <typename T>
@@ -114,49 +87,15 @@ static inline T __shfl_up_sync(unsigned int mask, T value, unsigned int delta, i
 int atomicAdd(int *address, int value);
 unsigned int atomicAdd(unsigned int *address, unsigned int value);
 unsigned long long atomicAdd(unsigned long long *address, unsigned long long value);
-int atomicOr(int *address, int value);
-unsigned int atomicOr(unsigned int *address, unsigned int value);
-int atomicMax(int *address, int value);
-unsigned int atomicMax(unsigned int *address, unsigned int value);
-int atomicExch(int *address, int value);
-int atomicCAS(int *address, int expected, int value);
-
-static inline void __threadfence(void)
-{
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
-}
+#define __threadfence() __atomic_thread_fence(__ATOMIC_SEQ_CST)
 
 /* ---- loads, stores, bits ------------------------------------------------------------------------------ */
 
-template <typename T>
-static inline T __ldg(const T *address)
-{
-    return *address;
-}
-
-template <typename T>
-static inline T __ldcs(const T *address)
-{
-    return *address;
-}
-
-template <typename T>
-static inline T __ldcg(const T *address)
-{
-    return *address;
-}
-
-template <typename T>
-static inline void __stcs(T *address, T value)
-{
-    *address = value;
-}
-
-template <typename T>
-static inline void __stcg(T *address, T value)
-{
-    *address = value;
-}
+#define __ldg(address) (*(address))
+#define __ldcg(address) (*(address))
+#define __ldcs(address) (*(address))
+#define __stcg(address, value) ((void)(*(address) = (value)))
+#define __stcs(address, value) ((void)(*(address) = (value)))
 
 template <typename To, typename From>
 static inline To host_cuda_bits(From value)
@@ -197,41 +136,22 @@ static inline To host_cuda_bits(From value)
 #define __ll2double_rn(x) ((double)(long long)(x))
 #define rsqrtf(x) (1.0f / sqrtf(x))
 
-#define HOST_CUDA_MIN_MAX(type)                                                                              \
+#define HOST_CUDA_MIN_MAX(type, smaller, larger)                                                             \
     static inline type min(type a, type b)                                                                   \
     {                                                                                                        \
-        return b < a ? b : a;                                                                                \
+        return smaller;                                                                                      \
     }                                                                                                        \
     static inline type max(type a, type b)                                                                   \
     {                                                                                                        \
-        return a < b ? b : a;                                                                                \
+        return larger;                                                                                       \
     }
-
-HOST_CUDA_MIN_MAX(int)
-HOST_CUDA_MIN_MAX(unsigned int)
-HOST_CUDA_MIN_MAX(long)
-HOST_CUDA_MIN_MAX(unsigned long)
-HOST_CUDA_MIN_MAX(long long)
-HOST_CUDA_MIN_MAX(unsigned long long)
-
-static inline float min(float a, float b)
-{
-    return fminf(a, b);
-}
-
-static inline float max(float a, float b)
-{
-    return fmaxf(a, b);
-}
-
-static inline double min(double a, double b)
-{
-    return fmin(a, b);
-}
-
-static inline double max(double a, double b)
-{
-    return fmax(a, b);
-}
+HOST_CUDA_MIN_MAX(int, b < a ? b : a, a < b ? b : a)
+HOST_CUDA_MIN_MAX(unsigned int, b < a ? b : a, a < b ? b : a)
+HOST_CUDA_MIN_MAX(long, b < a ? b : a, a < b ? b : a)
+HOST_CUDA_MIN_MAX(unsigned long, b < a ? b : a, a < b ? b : a)
+HOST_CUDA_MIN_MAX(long long, b < a ? b : a, a < b ? b : a)
+HOST_CUDA_MIN_MAX(unsigned long long, b < a ? b : a, a < b ? b : a)
+HOST_CUDA_MIN_MAX(float, fminf(a, b), fmaxf(a, b))
+HOST_CUDA_MIN_MAX(double, fmin(a, b), fmax(a, b))
 
 #endif

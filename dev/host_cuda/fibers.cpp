@@ -187,11 +187,6 @@ void launch_run(const Launch &launch)
     }
 }
 
-void *host_cuda_shared(void)
-{
-    return block_now->shared;
-}
-
 /* ---- meeting points ----------------------------------------------------------------------------------- */
 
 int host_cuda_barrier(bool predicate)

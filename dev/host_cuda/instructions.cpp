@@ -1,9 +1,21 @@
 /* The GPU's own instructions, for the CPU. */
+#include "instructions.cuh"
+
 #include "runtime.h"
+
+void *dynamic_shared(void)
+{
+    return block_now->shared;
+}
+
+uint32_t shared_address(const void *shared)
+{
+    return (uint32_t)((const unsigned char *)shared - block_now->shared);
+}
 
 /* ---- asynchronous copies ------------------------------------------------------------------------------ */
 
-void host_cuda_copy_async_16(void *shared, const void *global, bool is_valid)
+void copy_async_16(void *shared, const void *global, bool is_valid)
 {
     Thread *thread = &block_now->threads[block_now->current];
     const void *where = __builtin_return_address(0);
@@ -17,7 +29,7 @@ void host_cuda_copy_async_16(void *shared, const void *global, bool is_valid)
     thread->copies.push_back(Copy{shared, is_valid ? global : NULL, thread->groups});
 }
 
-void host_cuda_copy_async_commit(void)
+void copy_async_commit(void)
 {
     block_now->threads[block_now->current].groups++;
 }
@@ -45,7 +57,8 @@ struct LoadMatrix {
     const void *row;
 };
 
-static void finish_load(void *const *brought, bool is_transposed)
+template <bool is_transposed>
+static void finish_load(void *const *brought, unsigned int)
 {
     uint16_t rows[32][8];
     for (int lane = 0; lane < 32; lane++) {
@@ -62,25 +75,24 @@ static void finish_load(void *const *brought, bool is_transposed)
     }
 }
 
-static void finish_load_straight(void *const *brought, unsigned int)
-{
-    finish_load(brought, false);
-}
-
-static void finish_load_transposed(void *const *brought, unsigned int)
-{
-    finish_load(brought, true);
-}
-
-void host_cuda_load_matrix_x4(uint32_t *out, const void *row, bool is_transposed)
+static void load_matrix(uint32_t *out, const void *row, HostWarpFinish *finish, const void *where)
 {
     LoadMatrix load = {out, row};
     if ((uintptr_t)row % 16) {
-        check_failed(__builtin_return_address(0), "load_matrix_x4 needs rows at multiples of 16 bytes");
+        check_failed(where, "load_matrix_x4 needs rows at multiples of 16 bytes");
     }
-    check_access(row, 16, ACCESS_READ_SHARED, __builtin_return_address(0));
-    host_cuda_warp(0xFFFFFFFFu, &load, is_transposed ? finish_load_transposed : finish_load_straight,
-                   "load_matrix_x4", __builtin_return_address(0));
+    check_access(row, 16, ACCESS_READ_SHARED, where);
+    host_cuda_warp(0xFFFFFFFFu, &load, finish, "load_matrix_x4", where);
+}
+
+void load_matrix_x4(uint32_t (&out)[4], const void *row)
+{
+    load_matrix(out, row, finish_load<false>, __builtin_return_address(0));
+}
+
+void load_matrix_x4_transposed(uint32_t (&out)[4], const void *row)
+{
+    load_matrix(out, row, finish_load<true>, __builtin_return_address(0));
 }
 
 struct Mma {
@@ -131,7 +143,7 @@ static void finish_mma(void *const *brought, unsigned int)
     }
 }
 
-void host_cuda_mma_bf16(float *d, const uint32_t *a, uint32_t b0, uint32_t b1)
+void mma_bf16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
 {
     Mma mma = {d, a, {b0, b1}};
     host_cuda_warp(0xFFFFFFFFu, &mma, finish_mma, "mma_bf16", __builtin_return_address(0));

@@ -1,6 +1,5 @@
 /* The device and its memory: a table of what is allocated, in the host's own memory. */
 #include <algorithm>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -90,35 +89,26 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int dev
     if (error) {
         return error;
     }
-    switch (attribute) {
-    case cudaDevAttrMaxThreadsPerBlock:
-        *value = properties.maxThreadsPerBlock;
-        break;
-    case cudaDevAttrMaxSharedMemoryPerBlock:
-        *value = (int)properties.sharedMemPerBlock;
-        break;
-    case cudaDevAttrMultiProcessorCount:
-        *value = properties.multiProcessorCount;
-        break;
-    case cudaDevAttrL2CacheSize:
-        *value = properties.l2CacheSize;
-        break;
-    case cudaDevAttrComputeCapabilityMajor:
-        *value = properties.major;
-        break;
-    case cudaDevAttrComputeCapabilityMinor:
-        *value = properties.minor;
-        break;
-    case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
-        *value = (int)properties.sharedMemPerMultiprocessor;
-        break;
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
-        *value = (int)properties.sharedMemPerBlockOptin;
-        break;
-    default:
-        return cudaErrorInvalidValue;
+    const struct {
+        cudaDeviceAttr attribute;
+        int value;
+    } values[] = {
+        {cudaDevAttrMaxThreadsPerBlock, properties.maxThreadsPerBlock},
+        {cudaDevAttrMaxSharedMemoryPerBlock, (int)properties.sharedMemPerBlock},
+        {cudaDevAttrMultiProcessorCount, properties.multiProcessorCount},
+        {cudaDevAttrL2CacheSize, properties.l2CacheSize},
+        {cudaDevAttrComputeCapabilityMajor, properties.major},
+        {cudaDevAttrComputeCapabilityMinor, properties.minor},
+        {cudaDevAttrMaxSharedMemoryPerMultiprocessor, (int)properties.sharedMemPerMultiprocessor},
+        {cudaDevAttrMaxSharedMemoryPerBlockOptin, (int)properties.sharedMemPerBlockOptin},
+    };
+    for (const auto &entry : values) {
+        if (entry.attribute == attribute) {
+            *value = entry.value;
+            return cudaSuccess;
+        }
     }
-    return cudaSuccess;
+    return cudaErrorInvalidValue;
 }
 
 /* ---- allocations -------------------------------------------------------------------------------------- */

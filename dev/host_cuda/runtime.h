@@ -29,8 +29,8 @@ void fiber_switch(Fiber *from, Fiber *to);
 
 /* ---- kernels (fibers.cpp) ----------------------------------------------------------------------------- */
 
-/* Wait for the lanes named by mask. The last to come calls finish() with what each of them brought, indexed by
- * lane. All must bring the same mask and finish. `what` is the operation's name in messages. */
+/* Wait for the lanes named by mask. The last to come calls finish() with what each of them brought, indexed
+ * by lane. All must bring the same mask and finish. `what` is the operation's name in messages. */
 typedef void HostWarpFinish(void *const *brought, unsigned int mask);
 void host_cuda_warp(unsigned int mask, void *brought, HostWarpFinish *finish, const char *what,
                     const void *where);
@@ -98,9 +98,6 @@ enum Access {
     ACCESS_COPY_END
 };
 
-/* True if sources were compiled with -fsanitize=thread. */
-bool check_is_on(void);
-
 /* An access of the running thread; `where` is an address in the kernel's code. */
 void check_access(const void *address, size_t bytes, Access access, const void *where);
 
@@ -122,8 +119,8 @@ struct Allocation {
     Memory kind;
 };
 
-/* The live allocation that holds all of these bytes, or one with kind MEMORY_NONE. Valid until the next call of
- * cudaMalloc and the like. */
+/* The live allocation that holds all of these bytes, or one with kind MEMORY_NONE. Valid until the next call
+ * of cudaMalloc and the like. */
 const Allocation *memory_find(const void *memory, size_t bytes);
 
 /* One call of the API: holds the lock, and knows the error that makes every call fail. */

@@ -1,6 +1,6 @@
 /* Streams: queues of work that runs only when somebody waits. Which stream goes on is random, unless events or
- * the NULL stream order them: each has a priority that now and then is drawn anew, so that one may run far ahead
- * of another. */
+ * the NULL stream order them: each has a priority that now and then is drawn anew, so that one may run far
+ * ahead of another. */
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -18,11 +18,10 @@ struct Record {
 };
 
 struct Work {
-    std::function<void()> run;
-    std::shared_ptr<Record> waits_for, records;
-    uint64_t number; /* in the order of calls */
-    bool is_unlocked;
-    bool fails;
+    std::function<void()> run = {};
+    std::shared_ptr<Record> waits_for = {}, records = {};
+    uint64_t number = 0; /* in the order of calls */
+    bool is_unlocked = false, fails = false;
 };
 
 struct CUstream_st {
@@ -86,46 +85,23 @@ cudaError_t cudaGetLastError(void)
     return error;
 }
 
-static const struct {
-    cudaError_t error;
-    const char *name, *text;
-} errors[] = {
-    {cudaSuccess, "cudaSuccess", "no error"},
-    {cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
-    {cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
-    {cudaErrorInvalidConfiguration, "cudaErrorInvalidConfiguration", "invalid configuration argument"},
-    {cudaErrorInsufficientDriver, "cudaErrorInsufficientDriver",
-     "CUDA driver version is insufficient for CUDA runtime version"},
-    {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
-    {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
-    {cudaErrorNoKernelImageForDevice, "cudaErrorNoKernelImageForDevice",
-     "no kernel image is available for execution on the device"},
-    {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
-    {cudaErrorNotReady, "cudaErrorNotReady", "device not ready"},
-    {cudaErrorIllegalAddress, "cudaErrorIllegalAddress", "an illegal memory access was encountered"},
-    {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
-    {cudaErrorNotSupported, "cudaErrorNotSupported", "operation not supported"},
-    {cudaErrorUnknown, "cudaErrorUnknown", "unknown error"},
-};
-
 const char *cudaGetErrorString(cudaError_t error)
 {
-    for (auto &entry : errors) {
-        if (entry.error == error) {
-            return entry.text;
-        }
-    }
-    return "unrecognized error code";
-}
-
-const char *cudaGetErrorName(cudaError_t error)
-{
-    for (auto &entry : errors) {
-        if (entry.error == error) {
-            return entry.name;
-        }
-    }
-    return "unrecognized error code";
+    static const std::map<cudaError_t, const char *> texts = {
+        {cudaSuccess, "no error"},
+        {cudaErrorInvalidValue, "invalid argument"},
+        {cudaErrorMemoryAllocation, "out of memory"},
+        {cudaErrorInvalidConfiguration, "invalid configuration argument"},
+        {cudaErrorInsufficientDriver, "CUDA driver version is insufficient for CUDA runtime version"},
+        {cudaErrorNoDevice, "no CUDA-capable device is detected"},
+        {cudaErrorInvalidDevice, "invalid device ordinal"},
+        {cudaErrorNoKernelImageForDevice, "no kernel image is available for execution on the device"},
+        {cudaErrorInvalidResourceHandle, "invalid resource handle"},
+        {cudaErrorNotReady, "device not ready"},
+        {cudaErrorLaunchFailure, "unspecified launch failure"},
+    };
+    auto found = texts.find(error);
+    return found == texts.end() ? "unrecognized error code" : found->second;
 }
 
 cudaError_t cudaDriverGetVersion(int *version)
@@ -142,8 +118,8 @@ cudaError_t cudaRuntimeGetVersion(int *version)
 
 /* ---- running what is queued --------------------------------------------------------------------------- */
 
-/* The NULL stream's work runs after all that was queued before it in blocking streams, and before all that was
- * queued there later. */
+/* The NULL stream's work runs after all that was queued before it in blocking streams, and before all that
+ * was queued there later. */
 static bool may_run(const CUstream_st *stream)
 {
     if (stream->queue.empty() || stream->is_busy) {
@@ -257,7 +233,7 @@ static cudaError_t enqueue(ApiCall *call, cudaStream_t stream, Work work)
 cudaError_t stream_enqueue(cudaStream_t stream, std::function<void()> run)
 {
     ApiCall call;
-    return enqueue(&call, stream, Work{std::move(run), NULL, NULL, 0, false, false});
+    return enqueue(&call, stream, Work{std::move(run)});
 }
 
 /* ---- streams ------------------------------------------------------------------------------------------ */
@@ -324,7 +300,7 @@ cudaError_t cudaDeviceSynchronize(void)
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *data)
 {
     ApiCall call;
-    return enqueue(&call, stream, Work{[=] { function(data); }, NULL, NULL, 0, true, false});
+    return enqueue(&call, stream, Work{[=] { function(data); }, NULL, NULL, 0, true});
 }
 
 /* ---- events ------------------------------------------------------------------------------------------- */
@@ -345,13 +321,13 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     ApiCall call;
     event->record = std::make_shared<Record>();
-    return enqueue(&call, stream, Work{NULL, NULL, event->record, 0, false, false});
+    return enqueue(&call, stream, Work{NULL, NULL, event->record});
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int)
 {
     ApiCall call;
-    return enqueue(&call, stream, Work{NULL, event->record, NULL, 0, false, false});
+    return enqueue(&call, stream, Work{NULL, event->record});
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
@@ -411,9 +387,9 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
     if (from_kind == MEMORY_NONE) { /* pageable: read before the call returns */
         const unsigned char *begin = (const unsigned char *)from;
         auto staged = std::make_shared<std::vector<unsigned char>>(begin, begin + bytes);
-        enqueue(&call, stream, Work{[=] { memcpy(to, staged->data(), bytes); }, NULL, NULL, 0, false, false});
+        enqueue(&call, stream, Work{[=] { memcpy(to, staged->data(), bytes); }});
     } else {
-        enqueue(&call, stream, Work{[=] { memmove(to, from, bytes); }, NULL, NULL, 0, false, false});
+        enqueue(&call, stream, Work{[=] { memmove(to, from, bytes); }});
     }
     if (to_kind == MEMORY_NONE) { /* pageable: written when the call returns */
         run_until_idle(&call.lock, stream ? stream : &legacy);
@@ -433,7 +409,7 @@ cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t 
     if (bytes > 0 && !call.error && memory_find(memory, bytes)->kind == MEMORY_NONE) {
         return call.end(cudaErrorInvalidValue);
     }
-    return enqueue(&call, stream, Work{[=] { memset(memory, value, bytes); }, NULL, NULL, 0, false, false});
+    return enqueue(&call, stream, Work{[=] { memset(memory, value, bytes); }});
 }
 
 cudaError_t cudaMemset(void *memory, int value, size_t bytes)

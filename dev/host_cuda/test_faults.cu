@@ -1,5 +1,5 @@
-/* Each mistake that host_cuda promises to find, made on purpose; beside each, the same without the mistake, which
- * must pass. */
+/* Each mistake that host_cuda promises to find, made on purpose; beside each, the same without the mistake,
+ * which must pass. */
 #include "test.h"
 
 enum { THREADS = 128 };
@@ -100,8 +100,8 @@ __global__ void unwritten_matrix(float *data, int mistake)
     data[threadIdx.x] = (float)out[3];
 }
 
-/* Mistake 1 does not wait for the copy, 2 does not tell the other threads that it has arrived, and 3 begins the
- * next copy while others may still read. */
+/* Mistake 1 does not wait for the copy, 2 does not tell the other threads that it has arrived, and 3 begins
+ * the next copy while others may still read. */
 __global__ void copied(float *data, int mistake)
 {
     float *shared = (float *)dynamic_shared();
@@ -225,11 +225,15 @@ __global__ void counted(float *data, int mistake)
     data[threadIdx.x] = (float)*count;
 }
 
-#define TWINS(name, mistake, complaint)                                                                      \
-    {#name " passes", [] { run(name, 0); }, NULL},                                                           \
+#define RIGHT(name)                                                                                          \
+    {                                                                                                        \
+#name " passes", [] { run(name, 0); }, NULL                                                          \
+    }
+#define WRONG(name, mistake, complaint)                                                                      \
     {                                                                                                        \
 #name ", mistake " #mistake, [] { run(name, mistake); }, complaint                                   \
     }
+#define TWINS(name, mistake, complaint) RIGHT(name), WRONG(name, mistake, complaint)
 
 static const Test tests[] = {
     TWINS(read_beyond, THREADS, "outside every live allocation"),
@@ -244,17 +248,17 @@ static const Test tests[] = {
     {"two blocks, mistake 1", [] { run_two_blocks(1); }, "never written"},
     TWINS(unwritten_matrix, 1, "never written"),
     TWINS(copied, 1, "has not waited"),
-    TWINS(copied, 2, "shared byte"),
-    TWINS(copied, 3, "with no barrier between"),
+    WRONG(copied, 2, "shared byte"),
+    WRONG(copied, 3, "with no barrier between"),
     TWINS(half_at_barrier, 1, "waits in __syncthreads, which not all threads reach"),
     TWINS(early_exit, 1, "of the block's 128, 1 ended"),
     TWINS(lane_missing, 1, "waits in a shuffle, which not all threads reach"),
     TWINS(lanes_differ, 1, "a warp vote"),
     TWINS(absent_source, 1, "a shuffle reads lane 16"),
     TWINS(reversed, 1, "with no barrier between"),
-    TWINS(reversed, 2, "with no barrier between"),
+    WRONG(reversed, 2, "with no barrier between"),
     TWINS(rotated, 1, "with no barrier between"),
-    TWINS(rotated, 2, "with no barrier between"),
+    WRONG(rotated, 2, "with no barrier between"),
     TWINS(counted, 1, "with no barrier between"),
 };
 

@@ -30,7 +30,7 @@ static cudaStream_t stream_with(unsigned int flags)
     return stream;
 }
 
-/* Two streams: one writes, the other reads with or without an event between; a third is the second's customer. */
+/* One stream writes, the other reads and writes, the first reads that: with or without the events between. */
 static int result_of_chain(bool has_first_event, bool has_second_event)
 {
     cudaStream_t streams[2] = {stream_with(cudaStreamNonBlocking), stream_with(cudaStreamNonBlocking)};
