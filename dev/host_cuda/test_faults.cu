@@ -5,7 +5,8 @@
 enum { THREADS = 128 };
 
 /* One block of `kernel`, which works on THREADS floats of device memory, with as many in shared memory. */
-static void run(void (*kernel)(float *, int), int mistake)
+template <void (*kernel)(float *, int), int mistake>
+static void run(void)
 {
     float *data = on_device<float>(NULL, THREADS);
     launch(kernel, 1, THREADS, THREADS * sizeof(float), 0, data, mistake);
@@ -125,7 +126,8 @@ __global__ void copied(float *data, int mistake)
     }
 }
 
-static void run_two_blocks(int mistake)
+template <int mistake>
+static void run_two_blocks(void)
 {
     float *data = on_device<float>(NULL, THREADS);
     launch(unwritten_by_later_block, 2, THREADS, THREADS * sizeof(float), 0, data, mistake);
@@ -225,41 +227,48 @@ __global__ void counted(float *data, int mistake)
     data[threadIdx.x] = (float)*count;
 }
 
-#define RIGHT(name)                                                                                          \
-    {                                                                                                        \
-#name " passes", [] { run(name, 0); }, NULL                                                          \
-    }
-#define WRONG(name, mistake, complaint)                                                                      \
-    {                                                                                                        \
-#name ", mistake " #mistake, [] { run(name, mistake); }, complaint                                   \
-    }
-#define TWINS(name, mistake, complaint) RIGHT(name), WRONG(name, mistake, complaint)
-
 static const Test tests[] = {
-    TWINS(read_beyond, THREADS, "outside every live allocation"),
-    TWINS(write_before, 1, "kernel write_before, block (0,0,0), thread (0,0,0), test_faults.cu:"),
-    TWINS(shared_beyond, 1, "touches shared bytes 512 to 516 of 512 asked for"),
-    TWINS(pairs, 1, "which is not a multiple of 8"),
+    {"read_beyond passes", run<read_beyond, 0>, NULL},
+    {"read_beyond, mistake 128", run<read_beyond, THREADS>, "outside every live allocation"},
+    {"write_before passes", run<write_before, 0>, NULL},
+    {"write_before, mistake 1", run<write_before, 1>,
+     "kernel write_before, block (0,0,0), thread (0,0,0), test_faults.cu:"},
+    {"shared_beyond passes", run<shared_beyond, 0>, NULL},
+    {"shared_beyond, mistake 1", run<shared_beyond, 1>, "touches shared bytes 512 to 516 of 512 asked for"},
+    {"pairs passes", run<pairs, 0>, NULL},
+    {"pairs, mistake 1", run<pairs, 1>, "which is not a multiple of 8"},
     {"freed memory", run_on_freed_memory, "outside every live allocation"},
     {"host memory", run_on_host_memory, "outside every live allocation"},
     {"pinned memory is the device's as well", run_on_pinned_memory, NULL},
-    TWINS(unwritten, 1, "reads shared byte 308, never written"),
-    {"two blocks pass", [] { run_two_blocks(0); }, NULL},
-    {"two blocks, mistake 1", [] { run_two_blocks(1); }, "never written"},
-    TWINS(unwritten_matrix, 1, "never written"),
-    TWINS(copied, 1, "has not waited"),
-    WRONG(copied, 2, "shared byte"),
-    WRONG(copied, 3, "with no barrier between"),
-    TWINS(half_at_barrier, 1, "waits in __syncthreads, which not all threads reach"),
-    TWINS(early_exit, 1, "of the block's 128, 1 ended"),
-    TWINS(lane_missing, 1, "waits in a shuffle, which not all threads reach"),
-    TWINS(lanes_differ, 1, "a warp vote"),
-    TWINS(absent_source, 1, "a shuffle reads lane 16"),
-    TWINS(reversed, 1, "with no barrier between"),
-    WRONG(reversed, 2, "with no barrier between"),
-    TWINS(rotated, 1, "with no barrier between"),
-    WRONG(rotated, 2, "with no barrier between"),
-    TWINS(counted, 1, "with no barrier between"),
+    {"unwritten passes", run<unwritten, 0>, NULL},
+    {"unwritten, mistake 1", run<unwritten, 1>, "reads shared byte 308, never written"},
+    {"two blocks pass", run_two_blocks<0>, NULL},
+    {"two blocks, mistake 1", run_two_blocks<1>, "never written"},
+    {"unwritten_matrix passes", run<unwritten_matrix, 0>, NULL},
+    {"unwritten_matrix, mistake 1", run<unwritten_matrix, 1>, "never written"},
+    {"copied passes", run<copied, 0>, NULL},
+    {"copied, mistake 1", run<copied, 1>, "has not waited"},
+    {"copied, mistake 2", run<copied, 2>, "shared byte"},
+    {"copied, mistake 3", run<copied, 3>, "with no barrier between"},
+    {"half_at_barrier passes", run<half_at_barrier, 0>, NULL},
+    {"half_at_barrier, mistake 1", run<half_at_barrier, 1>,
+     "waits in __syncthreads, which not all threads reach"},
+    {"early_exit passes", run<early_exit, 0>, NULL},
+    {"early_exit, mistake 1", run<early_exit, 1>, "of the block's 128, 1 ended"},
+    {"lane_missing passes", run<lane_missing, 0>, NULL},
+    {"lane_missing, mistake 1", run<lane_missing, 1>, "waits in a shuffle, which not all threads reach"},
+    {"lanes_differ passes", run<lanes_differ, 0>, NULL},
+    {"lanes_differ, mistake 1", run<lanes_differ, 1>, "a warp vote"},
+    {"absent_source passes", run<absent_source, 0>, NULL},
+    {"absent_source, mistake 1", run<absent_source, 1>, "a shuffle reads lane 16"},
+    {"reversed passes", run<reversed, 0>, NULL},
+    {"reversed, mistake 1", run<reversed, 1>, "with no barrier between"},
+    {"reversed, mistake 2", run<reversed, 2>, "with no barrier between"},
+    {"rotated passes", run<rotated, 0>, NULL},
+    {"rotated, mistake 1", run<rotated, 1>, "with no barrier between"},
+    {"rotated, mistake 2", run<rotated, 2>, "with no barrier between"},
+    {"counted passes", run<counted, 0>, NULL},
+    {"counted, mistake 1", run<counted, 1>, "with no barrier between"},
 };
 
 int main(void)

@@ -187,7 +187,8 @@ static void check_case(const Case *c, unsigned int *state)
     free(slopes_of);
 }
 
-static void check_epilogue(int epilogue)
+template <int epilogue>
+static void check_epilogue(void)
 {
     unsigned int state = 1;
     static const cudaDataType types[3][2] = {
@@ -235,22 +236,17 @@ static void multiply_freed_memory(void)
     multiply(&c, &a, &b, &d, &d, &d);
 }
 
-#define EPILOGUE(name)                                                                                       \
-    {                                                                                                        \
-        "product with epilogue " #name, [] { check_epilogue(CUBLASLT_EPILOGUE_##name); }, NULL               \
-    }
-
 static const Test tests[] = {
-    EPILOGUE(DEFAULT),
-    EPILOGUE(BIAS),
-    EPILOGUE(GELU),
-    EPILOGUE(GELU_BIAS),
-    EPILOGUE(GELU_AUX),
-    EPILOGUE(GELU_AUX_BIAS),
-    EPILOGUE(DGELU),
-    EPILOGUE(DGELU_BGRAD),
-    EPILOGUE(BGRADA),
-    EPILOGUE(BGRADB),
+    {"product with epilogue DEFAULT", check_epilogue<CUBLASLT_EPILOGUE_DEFAULT>, NULL},
+    {"product with epilogue BIAS", check_epilogue<CUBLASLT_EPILOGUE_BIAS>, NULL},
+    {"product with epilogue GELU", check_epilogue<CUBLASLT_EPILOGUE_GELU>, NULL},
+    {"product with epilogue GELU_BIAS", check_epilogue<CUBLASLT_EPILOGUE_GELU_BIAS>, NULL},
+    {"product with epilogue GELU_AUX", check_epilogue<CUBLASLT_EPILOGUE_GELU_AUX>, NULL},
+    {"product with epilogue GELU_AUX_BIAS", check_epilogue<CUBLASLT_EPILOGUE_GELU_AUX_BIAS>, NULL},
+    {"product with epilogue DGELU", check_epilogue<CUBLASLT_EPILOGUE_DGELU>, NULL},
+    {"product with epilogue DGELU_BGRAD", check_epilogue<CUBLASLT_EPILOGUE_DGELU_BGRAD>, NULL},
+    {"product with epilogue BGRADA", check_epilogue<CUBLASLT_EPILOGUE_BGRADA>, NULL},
+    {"product with epilogue BGRADB", check_epilogue<CUBLASLT_EPILOGUE_BGRADB>, NULL},
     {"products that do not fit are refused", check_refusals, NULL},
     {"a product of freed memory", multiply_freed_memory, "cublasLtMatmul: B, 21 x 9 at"},
 };

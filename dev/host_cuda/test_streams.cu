@@ -1,5 +1,5 @@
-/* Streams run apart unless something orders them, threads in an order that the seed chooses, and a device can be
- * missing, old, small or broken. */
+/* Streams run apart unless something orders them, threads in an order that the seed chooses, and a device can
+ * be missing, old, small or broken. */
 #include "test.h"
 
 enum { SEEDS = 16 };
