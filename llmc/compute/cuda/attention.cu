@@ -1,9 +1,10 @@
-/* Attention: the choice of path, and the plain path for fp32 and for head sizes that the tensor cores' does not
- * know. Read it beside llmc/compute/cpu/attention.c: the same tiles and the same running softmax.
+/* Attention: the choice of path, and the plain path for fp32 and for head sizes that the tensor cores' does
+ * not know. Read it beside llmc/compute/cpu/attention.c: the same tiles and the same running softmax.
  *
- * Plain: a block of 16 x 16 threads owns 16 queries of a head (16 keys where gradients of keys and values are
- * made) and meets the others tile by tile in shared memory. Thread (row, part) makes one score of the tile, and
- * columns part, part + 16, ... of its row's result. */
+ *
+ * Plain: a block of 16 x 16 threads owns 16 queries of a head (16 keys where gradients of keys and values
+ * are made) and meets the others tile by tile in shared memory. Thread (row, part) makes one score of the
+ * tile, and columns part, part + 16, ... of its row's result. */
 #include "llmc/compute/cuda/attention.cuh"
 
 #include "llmc/compute/cuda/attention_parts.cuh"
@@ -13,8 +14,8 @@ enum {
     PLAIN_THREADS = PLAIN_TILE * PLAIN_TILE,
     PLAIN_COLUMNS = ATTENTION_HEAD_SIZE_MAX / PLAIN_TILE, /* of a thread */
     PLAIN_STRIDE = PLAIN_TILE + 1, /* of a tile of scores: columns in different banks */
-    DELTA_LANES = 8,               /* lanes of a warp that share a query */
-    DELTA_THREADS = 256,
+    ROWS_LANES = 8,                /* lanes of a warp that share a query */
+    ROWS_THREADS = 256,
 };
 
 /* Shared memory of the plain kernels: four tiles of rows (PLAIN_TILE, HS + 1) and two of scores. */
@@ -178,9 +179,10 @@ static __device__ __forceinline__ ScoreGradient score_gradient(const AttentionBa
     if (key <= query && query < args.shape.T) {
         float kept = dropout_factor(args.dropout,
                                     (uint64_t)(head.first_element + (int64_t)query * args.shape.T + key));
-        float weight = expf(score - args.lse[head.lse + query]);
+        const float *rows = args.rows + head.rows + query;
+        float weight = exp2f(score * LOG2_E - rows[0]);
         result.weight = weight * kept;
-        result.d_score = weight * (d_weight * kept - args.delta[head.lse + query]);
+        result.d_score = weight * (d_weight * kept - rows[attention_padded_T(args.shape.T)]);
     }
     return result;
 }
@@ -260,34 +262,45 @@ static __device__ __forceinline__ float dot_part(const Number *a, const Number *
 {
     float sum = 0;
     if (HS % 4 == 0) { /* aligned: a head begins at a multiple of HS */
-        for (int i = lane * 4; i < HS; i += DELTA_LANES * 4) {
+        for (int i = lane * 4; i < HS; i += ROWS_LANES * 4) {
             float4 x = value_load4(a + i), y = value_load4(b + i);
             sum += x.x * y.x + x.y * y.y + x.z * y.z + x.w * y.w;
         }
     } else {
-        for (int i = lane; i < HS; i += DELTA_LANES) {
+        for (int i = lane; i < HS; i += ROWS_LANES) {
             sum += value_load(a + i) * value_load(b + i);
         }
     }
     return sum;
 }
 
-/* delta (B,NH,T) = sum over a head of d_out * out: what normalising takes from the gradient of each score. */
+/* rows (B,NH,2,padded T) = lse in powers of 2; the sum over a head of d_out * out, which is what
+ * normalising takes from the gradient of each score ("delta"). From T on infinity, so that weights are 0,
+ * and 0. */
 template <typename Number>
-static __global__ void __launch_bounds__(DELTA_THREADS)
-    attention_delta(float *delta, const Number *d_out, const Number *out, CudaAttention shape)
+static __global__ void __launch_bounds__(ROWS_THREADS)
+    attention_row_values(float *rows, const float *lse, const Number *d_out, const Number *out,
+                         CudaAttention shape)
 {
-    int64_t item = ((int64_t)blockIdx.x * DELTA_THREADS + threadIdx.x) / DELTA_LANES; /* of (B,T,NH) */
-    int lane = (int)threadIdx.x % DELTA_LANES;
-    bool is_valid = item < (int64_t)shape.B * shape.T * shape.NH;
-    float sum = is_valid ? dot_part(d_out + item * shape.HS, out + item * shape.HS, lane, shape.HS) : 0.0f;
-    for (int other = DELTA_LANES / 2; other > 0; other /= 2) {
+    int padded_T = attention_padded_T(shape.T);
+    int64_t item = ((int64_t)blockIdx.x * ROWS_THREADS + threadIdx.x) / ROWS_LANES; /* of (B,NH,padded T) */
+    int lane = (int)threadIdx.x % ROWS_LANES;
+    int64_t head_item = item / padded_T;
+    int t = (int)(item % padded_T);
+    bool is_valid = t < shape.T && head_item < (int64_t)shape.B * shape.NH;
+    float sum = 0;
+    if (is_valid) {
+        AttentionHead head = attention_head(shape, (int)head_item);
+        int64_t first = head.out + t * (int64_t)(head.qkv_row / 3);
+        sum = dot_part(d_out + first, out + first, lane, shape.HS);
+    }
+    for (int other = ROWS_LANES / 2; other > 0; other /= 2) {
         sum += __shfl_xor_sync(0xffffffffu, sum, other);
     }
-    if (is_valid && lane == 0) {
-        int64_t token = item / shape.NH;
-        int64_t head = token / shape.T * shape.NH + item % shape.NH;
-        delta[head * shape.T + token % shape.T] = sum;
+    if (lane == 0 && head_item < (int64_t)shape.B * shape.NH) {
+        float *own = rows + head_item * 2 * padded_T + t;
+        own[0] = is_valid ? lse[head_item * shape.T + t] * LOG2_E : INFINITY;
+        own[padded_T] = sum;
     }
 }
 
@@ -323,19 +336,18 @@ static AttentionBackwardArgs<Number> backward_args(const CudaAttentionBackward &
     return {(Number *)args.d_qkv,
             (const Number *)args.d_out,
             (const Number *)args.qkv,
-            args.lse,
             (const float *)args.scratch,
             shape,
             *args.dropout};
 }
 
 template <typename Number>
-static void launch_delta(float *delta, const CudaAttentionBackward &args, const CudaAttention &shape,
-                         cudaStream_t stream)
+static void launch_row_values(const CudaAttentionBackward &args, const CudaAttention &shape,
+                              cudaStream_t stream)
 {
-    int64_t threads = (int64_t)shape.B * shape.T * shape.NH * DELTA_LANES;
-    launch(attention_delta<Number>, (unsigned)div_up(threads, DELTA_THREADS), DELTA_THREADS, 0, stream, delta,
-           (const Number *)args.d_out, (const Number *)args.out, shape);
+    int64_t threads = (int64_t)shape.B * shape.NH * attention_padded_T(shape.T) * ROWS_LANES;
+    launch(attention_row_values<Number>, (unsigned)div_up(threads, ROWS_THREADS), ROWS_THREADS, 0, stream,
+           (float *)args.scratch, args.lse, (const Number *)args.d_out, (const Number *)args.out, shape);
 }
 
 template <typename Number>
@@ -369,13 +381,13 @@ void attention_forward_cuda(void *out, float *lse, const void *qkv, const CudaAt
 
 int64_t attention_scratch_bytes(const CudaAttention *shape)
 {
-    return (int64_t)shape->B * shape->NH * shape->T * (int64_t)sizeof(float); /* delta */
+    return (int64_t)shape->B * shape->NH * 2 * attention_padded_T(shape->T) * (int64_t)sizeof(float);
 }
 
 void attention_backward_cuda(const CudaAttentionBackward *args, const CudaAttention *shape,
                              cudaStream_t stream)
 {
-    WITH_TYPE(shape->dtype, launch_delta<T>((float *)args->scratch, *args, *shape, stream));
+    WITH_TYPE(shape->dtype, launch_row_values<T>(*args, *shape, stream));
     if (attention_has_tensor_path(*shape)) {
         TensorBackwardArgs tensor = backward_args<bf16>(*args, *shape);
         attention_d_keys_tensor(tensor, stream);

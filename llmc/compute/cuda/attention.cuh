@@ -1,7 +1,8 @@
-/* Causal multi-head attention on the GPU, the twin of llmc/compute/cpu/attention.h: the same shapes, the same
- * log-sum-exp, the same elements dropped. bf16 with a head size of 32, 64, 96 or 128 runs on the tensor cores;
- * fp32 and other head sizes take a plain path. No (T,T) matrix exists. The same bits every run: each sum is
- * made by one thread or warp in a fixed order, without atomics.
+/* Causal multi-head attention on the GPU, the twin of llmc/compute/cpu/attention.h: the same shapes, the
+ * same log-sum-exp, the same elements dropped. bf16 with a head size of 32, 64, 96 or 128 runs on the
+ * tensor cores; fp32 and other head sizes take a plain path. No (T,T) matrix exists. The same bits every
+ * run: each sum is made by one thread or warp in a fixed order, without atomics.
+ *
  *
  * Pointers are the GPU's, aligned to 16 bytes. Everything is asynchronous on the stream; nothing allocates.
  */
@@ -41,8 +42,8 @@ typedef struct CudaAttentionBackward {
 
 int64_t attention_scratch_bytes(const CudaAttention *shape);
 
-/* Bound by arithmetic: 5*B*NH*T*T*HS operations. Does 7: gradients of keys and values come from one kernel, that
- * of queries from another, and both make the probabilities again, so that no sum crosses blocks. */
+/* Bound by arithmetic: 5*B*NH*T*T*HS operations. Does 7: gradients of keys and values come from one kernel,
+ * that of queries from another, and both make the probabilities again, so that no sum crosses blocks. */
 void attention_backward_cuda(const CudaAttentionBackward *args, const CudaAttention *shape,
                              cudaStream_t stream);
 

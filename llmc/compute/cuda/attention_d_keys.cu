@@ -1,7 +1,7 @@
-/* Gradients of keys and values. A block owns a tile of a head's keys, a warp M * 16 of them with both gradients in
- * registers; the queries from the tile on stream by with the gradients of their results. Everything is transposed,
- * (keys, queries), so that weights and gradients of scores are left operands as they stand.
- * Source: arXiv:2205.14135, arXiv:2307.08691 */
+/* Gradients of keys and values. A block owns a tile of a head's keys, a warp M * 16 of them with both
+ * gradients in registers; the queries from the tile on stream by with the gradients of their results.
+ * Everything is transposed, (keys, queries), so that weights and gradients of scores are left operands as
+ * they stand.  Source: arXiv:2205.14135, arXiv:2307.08691 */
 #include "llmc/compute/cuda/attention_tile.cuh"
 
 template <int HEAD_SIZE, bool DROPOUT>
@@ -19,35 +19,29 @@ struct KeysTile {
         (2 * KEY_ELEMENTS + 4 * QUERY_ELEMENTS) * (int)sizeof(bf16) + 4 * QUERIES * (int)sizeof(float);
 };
 
+/* A warp's keys and values, and their gradients so far. */
 template <typename Tile>
-static __device__ __forceinline__ void copy_queries(bf16 *q, bf16 *d_out, const TensorBackwardArgs &args,
-                                                    const AttentionHead &head, int first)
+struct KeysState {
+    const bf16 *k, *v; /* rows in shared memory */
+    float d_k[Tile::M][Tile::HS / 8][4], d_v[Tile::M][Tile::HS / 8][4];
+};
+
+/* Queries that it meets, in shared memory. */
+struct QueryRows {
+    const bf16 *q, *d_out;
+    const float *lse; /* in powers of 2; delta follows */
+};
+
+template <typename Tile>
+static __device__ __forceinline__ void copy_queries(bf16 *q, bf16 *d_out, float *rows,
+                                                    const TensorBackwardArgs &args, const AttentionHead &head,
+                                                    int first)
 {
     copy_rows_async<Tile::HS, Tile::QUERIES>(q, args.qkv + head.q, head.qkv_row, first, args.shape.T);
     copy_rows_async<Tile::HS, Tile::QUERIES>(d_out, args.d_out + head.out, head.qkv_row / 3, first,
                                              args.shape.T);
+    copy_row_values_async<Tile::QUERIES>(rows, args.rows + head.rows, first, args.shape.T);
     copy_async_commit();
-}
-
-/* This thread's part of rows: lse or delta of one query. A query from T on gets an infinite lse, so that its
- * weights are 0. */
-template <typename Tile>
-static __device__ __forceinline__ float load_row_value(const TensorBackwardArgs &args,
-                                                       const AttentionHead &head, int first)
-{
-    int query = first + (int)threadIdx.x % Tile::QUERIES;
-    if (threadIdx.x < Tile::QUERIES) {
-        return query < args.shape.T ? args.lse[head.lse + query] * LOG2_E : INFINITY;
-    }
-    return query < args.shape.T ? args.delta[head.lse + query] : 0.0f;
-}
-
-template <typename Tile>
-static __device__ __forceinline__ void store_row_value(float *rows, float value)
-{
-    if (threadIdx.x < 2 * Tile::QUERIES) {
-        rows[threadIdx.x] = value;
-    }
 }
 
 /* Scores become weights. `key` and `query` are those of this lane's first element. */
@@ -81,20 +75,19 @@ make_weights(float (&scores)[Tile::M][Tile::STEP / 8][4], const float *lse, cons
     }
 }
 
-/* STEP queries, of which q and d_out are the rows, against this warp's keys. */
+/* STEP queries against this warp's keys. */
 template <typename Tile>
-static __device__ __forceinline__ void
-gather_step(float (&d_k)[Tile::M][Tile::HS / 8][4], float (&d_v)[Tile::M][Tile::HS / 8][4], const bf16 *k,
-            const bf16 *v, const bf16 *q, const bf16 *d_out, const float *rows,
-            const TensorBackwardArgs &args, const AttentionHead &head, int warp_key, int first_query)
+static __device__ __forceinline__ void gather_step(KeysState<Tile> &state, const QueryRows &rows,
+                                                   const TensorBackwardArgs &args, const AttentionHead &head,
+                                                   int warp_key, int first_query)
 {
     constexpr int M = Tile::M, N = Tile::STEP / 8;
     int lane = (int)threadIdx.x % WARP;
     float kept_factor = Tile::HAS_DROPOUT ? 1.0f / (1.0f - args.dropout.probability) : 1.0f;
-    const float *lse = rows + lane % 4 * 2;
+    const float *lse = rows.lse + lane % 4 * 2;
     const float *delta = lse + Tile::QUERIES;
     float weights[M][N][4] = {};
-    multiply_rows_transposed<Tile::HS>(weights, k, q);
+    multiply_rows_transposed<Tile::HS>(weights, state.k, rows.q);
     make_weights<Tile>(weights, lse, args, head, warp_key + lane / 4, first_query + lane % 4 * 2,
                        first_query < warp_key + M * 16);
     float d_scores[M][N][4];
@@ -105,12 +98,12 @@ gather_step(float (&d_k)[Tile::M][Tile::HS / 8][4], float (&d_v)[Tile::M][Tile::
     }
     uint32_t left[M][N / 2][4];
     pack_left(left, d_scores);
-    multiply<Tile::HS>(d_v, left, d_out);
+    multiply<Tile::HS>(state.d_v, left, rows.d_out);
 #pragma unroll
     for (int i = 0; i < M * N * 4; i++) {
         d_scores[i / (N * 4)][i / 4 % N][i % 4] = 0.0f;
     }
-    multiply_rows_transposed<Tile::HS>(d_scores, v, d_out);
+    multiply_rows_transposed<Tile::HS>(d_scores, state.v, rows.d_out);
 #pragma unroll
     for (int n = 0; n < N; n++) {
         float2 delta_pair = *(const float2 *)(delta + n * 8);
@@ -122,7 +115,7 @@ gather_step(float (&d_k)[Tile::M][Tile::HS / 8][4], float (&d_v)[Tile::M][Tile::
         }
     }
     pack_left(left, d_scores);
-    multiply<Tile::HS>(d_k, left, q);
+    multiply<Tile::HS>(state.d_k, left, rows.q);
 }
 
 /* grid: heads times tiles of keys, those of a head side by side; the first has most queries. */
@@ -141,34 +134,29 @@ static __global__ void __launch_bounds__(TILE_THREADS, 2) attention_d_keys_kerne
     int first = (int)blockIdx.x % tiles * Tile::KEYS;
     int warp_row = (int)threadIdx.x / WARP * M * 16;
     int warp_key = first + warp_row;
-    bf16 *k = shared_k + warp_row * Tile::STRIDE, *v = shared_v + warp_row * Tile::STRIDE;
 
     copy_rows_async<Tile::HS, Tile::KEYS>(shared_k, args.qkv + head.k, head.qkv_row, first, T);
     copy_rows_async<Tile::HS, Tile::KEYS>(shared_v, args.qkv + head.v, head.qkv_row, first, T);
-    copy_queries<Tile>(q, d_out, args, head, first);
-    store_row_value<Tile>(rows, load_row_value<Tile>(args, head, first));
-    float d_k[M][Tile::HS / 8][4] = {}, d_v[M][Tile::HS / 8][4] = {};
+    copy_queries<Tile>(q, d_out, rows, args, head, first);
+    KeysState<Tile> state = {shared_k + warp_row * Tile::STRIDE, shared_v + warp_row * Tile::STRIDE, {}, {}};
     copy_async_wait<0>();
     __syncthreads();
     int now = 0;
     for (int query = first; query < T; query += Tile::QUERIES) {
         int next = now ^ 1;
-        float next_row_value = 0;
         if (query + Tile::QUERIES < T) {
-            copy_queries<Tile>(q + next * Tile::QUERY_ELEMENTS, d_out + next * Tile::QUERY_ELEMENTS, args,
-                               head, query + Tile::QUERIES);
-            next_row_value = load_row_value<Tile>(args, head, query + Tile::QUERIES);
+            copy_queries<Tile>(q + next * Tile::QUERY_ELEMENTS, d_out + next * Tile::QUERY_ELEMENTS,
+                               rows + next * 2 * Tile::QUERIES, args, head, query + Tile::QUERIES);
         }
 #pragma unroll 1
         for (int step = 0; step < Tile::QUERIES; step += Tile::STEP) {
             if (query + step + Tile::STEP >
                 warp_key) { /* else no query of the step sees a key of this warp */
                 int offset = now * Tile::QUERY_ELEMENTS + step * Tile::STRIDE;
-                gather_step<Tile>(d_k, d_v, k, v, q + offset, d_out + offset,
-                                  rows + now * 2 * Tile::QUERIES + step, args, head, warp_key, query + step);
+                QueryRows step_rows = {q + offset, d_out + offset, rows + now * 2 * Tile::QUERIES + step};
+                gather_step<Tile>(state, step_rows, args, head, warp_key, query + step);
             }
         }
-        store_row_value<Tile>(rows + next * 2 * Tile::QUERIES, next_row_value);
         copy_async_wait<0>();
         __syncthreads(); /* the next tile is there, and this one is done with */
         now = next;
@@ -179,8 +167,10 @@ static __global__ void __launch_bounds__(TILE_THREADS, 2) attention_d_keys_kerne
         k_factors[m][0] = k_factors[m][1] = 1.0f / sqrtf((float)Tile::HS);
         v_factors[m][0] = v_factors[m][1] = 1.0f;
     }
-    store_rows<Tile::HS>(args.d_qkv + head.k, head.qkv_row, warp_key, T, d_k, k_factors, k);
-    store_rows<Tile::HS>(args.d_qkv + head.v, head.qkv_row, warp_key, T, d_v, v_factors, v);
+    store_rows<Tile::HS>(args.d_qkv + head.k, head.qkv_row, warp_key, T, state.d_k, k_factors,
+                         shared_k + warp_row * Tile::STRIDE);
+    store_rows<Tile::HS>(args.d_qkv + head.v, head.qkv_row, warp_key, T, state.d_v, v_factors,
+                         shared_v + warp_row * Tile::STRIDE);
 }
 
 template <typename Tile>

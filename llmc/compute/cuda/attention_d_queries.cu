@@ -1,5 +1,5 @@
-/* Gradient of the queries. A block owns a tile of a head's queries, a warp M * 16 of them; keys and values stream
- * by as in forward.  Source: arXiv:2205.14135, arXiv:2307.08691 */
+/* Gradient of the queries. A block owns a tile of a head's queries, a warp M * 16 of them; keys and values
+ * stream by as in forward.  Source: arXiv:2205.14135, arXiv:2307.08691 */
 #include "llmc/compute/cuda/attention_tile.cuh"
 
 template <int HEAD_SIZE, bool DROPOUT>
@@ -25,31 +25,44 @@ struct QueriesState {
     float d_q[M][Tile::HS / 8][4];
 };
 
-/* Scores become weights. `query` and `key` are those of this lane's first element. */
+/* Scores become weights. `ahead`: how far this lane's first key is after its first query. */
 template <typename Tile>
-static __device__ __forceinline__ void
-make_weights(float (&scores)[Tile::M][Tile::STEP / 8][4], const float2 *rows, const TensorBackwardArgs &args,
-             const AttentionHead &head, int query, int key, bool is_diagonal)
+static __device__ __forceinline__ void make_weights(float (&scores)[Tile::M][Tile::STEP / 8][4],
+                                                    const float *rows, int ahead, bool is_diagonal)
 {
     float scale = LOG2_E / sqrtf((float)Tile::HS);
 #pragma unroll
     for (int m = 0; m < Tile::M; m++) {
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            int own_query = query + m * 16 + i / 2 * 8;
-            float lse = rows[m * 16 + i / 2 * 8].x;
+            float lse = rows[m * 16 + i / 2 * 8];
 #pragma unroll
             for (int n = 0; n < Tile::STEP / 8; n++) {
                 scores[m][n][i] = exp2_fast(scores[m][n][i] * scale - lse);
-                int own_key = key + n * 8 + i % 2;
-                if (is_diagonal && key - query > m * 16 + i / 2 * 8 - n * 8 - i % 2) {
+                if (is_diagonal && ahead > m * 16 + i / 2 * 8 - n * 8 - i % 2) {
                     scores[m][n][i] = 0.0f;
                 }
-                if (Tile::HAS_DROPOUT) {
-                    int64_t element = head.first_element + (int64_t)own_query * args.shape.T + own_key;
-                    bool is_kept = dropout_factor(args.dropout, (uint64_t)element) > 0.0f;
-                    scores[m][n][i] = is_kept ? scores[m][n][i] : -scores[m][n][i];
-                }
+            }
+        }
+    }
+}
+
+/* A weight that dropout drops becomes its negative. `element` is that of this lane's first weight. */
+template <typename Tile>
+static __device__ __forceinline__ void mark_dropped(float (&weights)[Tile::M][Tile::STEP / 8][4],
+                                                    const Dropout &dropout, int64_t element, int T)
+{
+#pragma unroll
+    for (int m = 0; m < Tile::M; m++) {
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+#pragma unroll
+            for (int n = 0; n < Tile::STEP / 8; n++) {
+                int64_t own = element + (int64_t)(m * 16 + half * 8) * T + n * 8;
+                float2 kept = dropout_pair(dropout, (uint64_t)own);
+                float &first = weights[m][n][half * 2], &second = weights[m][n][half * 2 + 1];
+                first = kept.x > 0.0f ? first : -first;
+                second = kept.y > 0.0f ? second : -second;
             }
         }
     }
@@ -58,7 +71,7 @@ make_weights(float (&scores)[Tile::M][Tile::STEP / 8][4], const float2 *rows, co
 /* STEP keys, of which k and v are the rows, against this warp's queries. */
 template <typename Tile>
 static __device__ __forceinline__ void attend_step(QueriesState<Tile> &state, const bf16 *k, const bf16 *v,
-                                                   const float2 *rows, const TensorBackwardArgs &args,
+                                                   const float *rows, const TensorBackwardArgs &args,
                                                    const AttentionHead &head, int warp_query, int first_key)
 {
     constexpr int M = Tile::M, N = Tile::STEP / 8;
@@ -67,14 +80,18 @@ static __device__ __forceinline__ void attend_step(QueriesState<Tile> &state, co
     float kept_factor = Tile::HAS_DROPOUT ? 1.0f / (1.0f - args.dropout.probability) : 1.0f;
     float weights[M][N][4] = {}, d_scores[M][N][4] = {};
     multiply_transposed<Tile::HS>(weights, state.q, k);
-    make_weights<Tile>(weights, rows, args, head, warp_query + lane / 4, first_key + lane % 4 * 2,
-                       first_key + Tile::STEP - 1 > warp_query);
+    int query = warp_query + lane / 4, key = first_key + lane % 4 * 2;
+    make_weights<Tile>(weights, rows, key - query, first_key + Tile::STEP - 1 > warp_query);
+    if (Tile::HAS_DROPOUT) {
+        mark_dropped<Tile>(weights, args.dropout, head.first_element + (int64_t)query * args.shape.T + key,
+                           args.shape.T);
+    }
     multiply_transposed<Tile::HS>(d_scores, state.d_out, v);
 #pragma unroll
     for (int m = 0; m < M; m++) {
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            float delta = rows[m * 16 + i / 2 * 8].y;
+            float delta = rows[Tile::QUERIES + m * 16 + i / 2 * 8];
 #pragma unroll
             for (int n = 0; n < N; n++) {
                 d_scores[m][n][i] = score_gradient<Tile::HAS_DROPOUT>(weights[m][n][i], d_scores[m][n][i],
@@ -96,21 +113,6 @@ static __device__ __forceinline__ void copy_keys(bf16 *k, bf16 *v, const TensorB
     copy_async_commit();
 }
 
-/* For each of the block's queries lse in powers of 2 and delta. A query from T on gets an infinite lse, so that its
- * weights are 0. */
-template <typename Tile>
-static __device__ __forceinline__ void load_row_values(float2 *rows, const TensorBackwardArgs &args,
-                                                       const AttentionHead &head, int first)
-{
-    static_assert(Tile::QUERIES <= TILE_THREADS, "one each");
-    int query = first + (int)threadIdx.x;
-    if (threadIdx.x < Tile::QUERIES) {
-        bool is_valid = query < args.shape.T;
-        rows[threadIdx.x].x = is_valid ? args.lse[head.lse + query] * LOG2_E : INFINITY;
-        rows[threadIdx.x].y = is_valid ? args.delta[head.lse + query] : 0.0f;
-    }
-}
-
 /* grid: as forward's. */
 template <typename Tile>
 static __global__ void __launch_bounds__(TILE_THREADS, 2) attention_d_queries_kernel(TensorBackwardArgs args)
@@ -120,7 +122,7 @@ static __global__ void __launch_bounds__(TILE_THREADS, 2) attention_d_queries_ke
     bf16 *d_out = q + Tile::QUERY_ELEMENTS;
     bf16 *k = d_out + Tile::QUERY_ELEMENTS; /* two tiles, then two of v */
     bf16 *v = k + 2 * Tile::KEY_ELEMENTS;
-    float2 *rows = (float2 *)(v + 2 * Tile::KEY_ELEMENTS);
+    float *rows = (float *)(v + 2 * Tile::KEY_ELEMENTS); /* lse in powers of 2, then delta */
     int T = args.shape.T;
     int tiles = (T + Tile::QUERIES - 1) / Tile::QUERIES;
     AttentionHead head = attention_head(args.shape, (int)blockIdx.x / tiles);
@@ -131,8 +133,8 @@ static __global__ void __launch_bounds__(TILE_THREADS, 2) attention_d_queries_ke
 
     copy_rows_async<Tile::HS, Tile::QUERIES>(q, args.qkv + head.q, head.qkv_row, first, T);
     copy_rows_async<Tile::HS, Tile::QUERIES>(d_out, args.d_out + head.out, head.qkv_row / 3, first, T);
+    copy_row_values_async<Tile::QUERIES>(rows, args.rows + head.rows, first, T);
     copy_keys<Tile>(k, v, args, head, 0);
-    load_row_values<Tile>(rows, args, head, first);
     copy_async_wait<0>();
     __syncthreads();
     QueriesState<Tile> state = {};

@@ -1,6 +1,6 @@
-/* Attention forward on the tensor cores. A block owns a tile of a head's queries, a warp M * 16 of them with their
- * running softmax in registers; keys and values stream by in tiles, the next one copied while this one is at
- * work.  Source: arXiv:2205.14135, arXiv:2307.08691 */
+/* Attention forward on the tensor cores. A block owns a tile of a head's queries, a warp M * 16 of them
+ * with their running softmax in registers; keys and values stream by in tiles, the next one copied while
+ * this one is at work.  Source: arXiv:2205.14135, arXiv:2307.08691 */
 #include "llmc/compute/cuda/attention_tile.cuh"
 
 template <int HEAD_SIZE, bool DROPOUT>
@@ -16,7 +16,8 @@ struct ForwardTile {
     static constexpr int SHARED_BYTES = (QUERY_ELEMENTS + 4 * KEY_ELEMENTS) * (int)sizeof(bf16);
 };
 
-/* A warp's queries: running maximum of the raw scores, this lane's part of the running sum, weighted values. */
+/* A warp's queries: running maximum of the raw scores, this lane's part of the running sum, weighted
+ * values. */
 template <typename Tile>
 struct ForwardState {
     static constexpr int M = Tile::M;
@@ -25,12 +26,11 @@ struct ForwardState {
     float maximum[M][2], total[M][2];
 };
 
-/* Scores become weights relative to the new maximum; what was summed before is brought to it. `scale` is of the
- * scores and of 2^x in place of e^x. */
+/* Scores become weights relative to the new maximum; what was summed before is brought to it. */
 template <typename Tile>
-static __device__ __forceinline__ void softmax_step(ForwardState<Tile> &state, float (&scores)[Tile::M][8][4],
-                                                    float scale)
+static __device__ __forceinline__ void softmax_step(ForwardState<Tile> &state, float (&scores)[Tile::M][8][4])
 {
+    float scale = LOG2_E / sqrtf((float)Tile::HS); /* of 2^x in place of e^x */
 #pragma unroll
     for (int m = 0; m < Tile::M; m++) {
 #pragma unroll
@@ -103,7 +103,7 @@ static __device__ __forceinline__ void drop_weights(float (&weights)[M][8][4], c
 template <typename Tile>
 static __device__ __forceinline__ void attend(ForwardState<Tile> &state, const bf16 *k, const bf16 *v,
                                               const TensorForwardArgs &args, const AttentionHead &head,
-                                              int warp_query, int first_key, float scale)
+                                              int warp_query, int first_key)
 {
     constexpr int M = Tile::M;
     int lane = (int)threadIdx.x % WARP;
@@ -114,7 +114,7 @@ static __device__ __forceinline__ void attend(ForwardState<Tile> &state, const b
     if (first_key + Tile::KEYS - 1 > warp_query) {
         mask_scores(scores, key - query);
     }
-    softmax_step<Tile>(state, scores, scale);
+    softmax_step<Tile>(state, scores);
     if (Tile::HAS_DROPOUT) {
         drop_weights(scores, args.dropout, head.first_element, args.shape.T, query, key);
     }
@@ -148,8 +148,8 @@ forward_finish(ForwardState<Tile> &state, const TensorForwardArgs &args, const A
                          staging);
 }
 
-/* grid: heads times tiles of queries, the tiles of a head side by side, which share its keys in the cache; the one
- * with most keys first, so that no long one is left for the end. */
+/* grid: heads times tiles of queries, the tiles of a head side by side, which share its keys in the cache;
+ * the one with most keys first, so that no long one is left for the end. */
 template <typename Tile>
 static __global__ void __launch_bounds__(TILE_THREADS, 2) attention_forward_kernel(TensorForwardArgs args)
 {
@@ -162,7 +162,6 @@ static __global__ void __launch_bounds__(TILE_THREADS, 2) attention_forward_kern
     int first = (tiles - 1 - (int)blockIdx.x % tiles) * Tile::QUERIES;
     int warp_row = (int)threadIdx.x / WARP * Tile::M * 16;
     int end = first + Tile::QUERIES < T ? first + Tile::QUERIES : T; /* of the keys */
-    float scale = LOG2_E / sqrtf((float)Tile::HS);
 
     copy_rows_async<Tile::HS, Tile::QUERIES>(q, args.qkv + head.q, head.qkv_row, first, T);
     copy_rows_async<Tile::HS, Tile::KEYS>(k, args.qkv + head.k, head.qkv_row, 0, T);
@@ -188,7 +187,7 @@ static __global__ void __launch_bounds__(TILE_THREADS, 2) attention_forward_kern
         }
         if (key < first + warp_row + Tile::M * 16) { /* else no query of this warp sees a key of the tile */
             attend<Tile>(state, k + now * Tile::KEY_ELEMENTS, v + now * Tile::KEY_ELEMENTS, args, head,
-                         first + warp_row, key, scale);
+                         first + warp_row, key);
         }
         copy_async_wait<0>();
         __syncthreads(); /* the next tile is there, and this one is done with */

@@ -8,12 +8,23 @@
 #include "llmc/compute/cuda/dropout.cuh"
 #include "llmc/compute/cuda/values.cuh"
 
+static const float LOG2_E = 1.44269504f;
+
+enum { ATTENTION_ROWS_PAD = 128 };
+
+/* T as backward's rows have it: whole tiles of every kernel, and aligned to 16 bytes. */
+static __host__ __device__ __forceinline__ int attention_padded_T(int T)
+{
+    return (T + ATTENTION_ROWS_PAD - 1) / ATTENTION_ROWS_PAD * ATTENTION_ROWS_PAD;
+}
+
 /* One head of one batch row: its number b * NH + h, and its first elements. */
 struct AttentionHead {
     int qkv_row;     /* elements from token to token in qkv; out's are a third */
     int64_t q, k, v; /* in qkv */
     int64_t out;
-    int64_t lse;           /* in lse and delta */
+    int64_t lse;
+    int64_t rows;          /* in backward's rows */
     int64_t first_element; /* of its (T,T) probabilities, for dropout */
 };
 
@@ -29,6 +40,7 @@ static __device__ __forceinline__ AttentionHead attention_head(const CudaAttenti
     head.v = head.q + 2 * C;
     head.out = b * shape.T * C + h * shape.HS;
     head.lse = (int64_t)item * shape.T;
+    head.rows = (int64_t)item * 2 * attention_padded_T(shape.T);
     head.first_element = head.lse * shape.T;
     return head;
 }
@@ -47,12 +59,12 @@ template <typename Number>
 struct AttentionBackwardArgs {
     Number *d_qkv;
     const Number *d_out, *qkv;
-    const float *lse, *delta; /* (B,NH,T); delta is the sum of d_out * out over a head */
+    const float *rows; /* (B,NH,2,padded T): what attention_row_values() makes */
     CudaAttention shape;
     Dropout dropout;
 };
 
-/* ---- the tensor cores' path, for shapes of which attention_has_tensor_path() says so ------------------------ */
+/* ---- the tensor cores' path, for shapes of which attention_has_tensor_path() says so ----------------- */
 
 typedef AttentionForwardArgs<bf16> TensorForwardArgs;
 typedef AttentionBackwardArgs<bf16> TensorBackwardArgs;

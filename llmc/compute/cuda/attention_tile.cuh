@@ -1,10 +1,12 @@
-/* Tiles of attention on the tensor cores, as pieces that forward and backward share: rows copied to shared memory,
- * fragments (the parts of a small matrix that each lane of a warp holds), and products of them.
+/* Tiles of attention on the tensor cores, as pieces that forward and backward share: rows copied to shared
+ * memory, fragments (the parts of a small matrix that each lane of a warp holds), and products of them.
  *
- * A warp owns M * 16 rows of its block's tile and meets the other side in tiles that all warps read from shared
- * memory, where each row takes HS + 8 elements: 16 bytes more than it has, so that the eight rows that
- * load_matrix_x4 reads at once lie in different banks. The product of one step is the left operand of the next in
- * the same registers: an accumulator (16,8) and its right neighbour are, packed to bf16, a left operand (16,16). */
+ *
+ * A warp owns M * 16 rows of its block's tile and meets the other side in tiles that all warps read from
+ * shared memory, where each row takes HS + 8 elements: 16 bytes more than it has, so that the eight rows
+ * that load_matrix_x4 reads at once lie in different banks. The product of one step is the left operand of
+ * the next in the same registers: an accumulator (16,8) and its right neighbour are, packed to bf16, a left
+ * operand (16,16). */
 #ifndef LLMC_COMPUTE_CUDA_ATTENTION_TILE_CUH
 #define LLMC_COMPUTE_CUDA_ATTENTION_TILE_CUH
 
@@ -12,16 +14,14 @@
 
 enum { TILE_WARPS = 4, TILE_THREADS = TILE_WARPS * WARP, TILE_PAD = 8 };
 
-static const float LOG2_E = 1.44269504f;
-
-/* Groups of 16 rows that a warp owns: what it reads of the other side serves them all, so as many as registers hold
- * without spilling. */
+/* Groups of 16 rows that a warp owns: what it reads of the other side serves them all, so as many as
+ * registers hold without spilling. */
 static constexpr int tile_row_groups(int HS, bool has_dropout)
 {
     return HS <= (has_dropout ? 32 : 64) ? 2 : 1;
 }
 
-/* ---- copies ---------------------------------------------------------------------------------------------- */
+/* ---- copies ------------------------------------------------------------------------------------------ */
 
 /* Start to copy rows first .. first + ROWS - 1 of a head; rows from T on become zeros. */
 template <int HS, int ROWS>
@@ -42,8 +42,23 @@ static __device__ __forceinline__ void copy_rows_async(bf16 *shared, const bf16 
     }
 }
 
-/* Store a warp's accumulators, times a factor for each row, as rows of bf16. They pass through `shared` (M * 16
- * rows of the warp's own) so that each lane writes 16 bytes. All threads of the block take part. */
+/* Start to copy what backward needs of ROWS queries: lse in powers of 2, then delta. `rows` is the head's. */
+template <int ROWS>
+static __device__ __forceinline__ void copy_row_values_async(float *shared, const float *rows, int first,
+                                                             int T)
+{
+    constexpr int CHUNKS = ROWS / 4; /* 16 bytes each */
+    static_assert(2 * CHUNKS <= TILE_THREADS && ATTENTION_ROWS_PAD % ROWS == 0,
+                  "at most one for each thread");
+    int thread = (int)threadIdx.x;
+    if (thread < 2 * CHUNKS) {
+        const float *values = rows + (thread < CHUNKS ? 0 : attention_padded_T(T));
+        copy_async_16(shared + thread * 4, values + first + thread % CHUNKS * 4, true);
+    }
+}
+
+/* Store a warp's accumulators, times a factor for each row, as rows of bf16. They pass through `shared`, rows
+ * of the warp's own, so that each lane writes 16 bytes. All threads of the block take part. */
 template <int HS, int M>
 static __device__ __forceinline__ void store_rows(bf16 *head, int row_elements, int first, int T,
                                                   const float (&sums)[M][HS / 8][4],
@@ -75,7 +90,7 @@ static __device__ __forceinline__ void store_rows(bf16 *head, int row_elements, 
     }
 }
 
-/* ---- fragments and products -------------------------------------------------------------------------------- */
+/* ---- fragments and products -------------------------------------------------------------------------- */
 
 /* Left operand (M * 16, K * 16) from rows of shared memory. */
 template <int HS, int M, int K>
@@ -180,7 +195,7 @@ static __device__ __forceinline__ void multiply(float (&d)[M][N][4], const uint3
     }
 }
 
-/* ---- lanes ----------------------------------------------------------------------------------------------- */
+/* ---- lanes ------------------------------------------------------------------------------------------- */
 
 /* The four lanes of a quad hold the same rows. */
 static __device__ __forceinline__ float quad_max(float value)
@@ -195,8 +210,7 @@ static __device__ __forceinline__ float quad_sum(float value)
     return value + __shfl_xor_sync(0xffffffffu, value, 2);
 }
 
-/* Factors of dropout for elements `element` and `element + step` of a site: neighbours, mostly of one block of
- * random numbers, where step is 1. */
+/* Factors of dropout for an element and the next, mostly from one block of random numbers. */
 static __device__ __forceinline__ float2 dropout_pair(const Dropout &dropout, uint64_t element)
 {
     float4 factors = dropout_factors(dropout, element & ~(uint64_t)3);
@@ -209,10 +223,10 @@ static __device__ __forceinline__ float2 dropout_pair(const Dropout &dropout, ui
     return make_float2(first, second);
 }
 
-/* ---- backward -------------------------------------------------------------------------------------------- */
+/* ---- backward ---------------------------------------------------------------------------------------- */
 
-/* A weight that dropout drops is kept as its negative: the gradient of its score needs it. These give what the
- * values saw, and the gradient of the score. */
+/* A weight that dropout drops is kept as its negative: the gradient of its score needs it. These give what
+ * the values saw, and the gradient of the score. */
 template <bool HAS_DROPOUT>
 static __device__ __forceinline__ float weight_seen(float weight, float kept_factor)
 {
@@ -229,7 +243,7 @@ static __device__ __forceinline__ float score_gradient(float weight, float d_wei
     return weight * (d_weight - delta);
 }
 
-/* ---- choice of a kernel ------------------------------------------------------------------------------------- */
+/* ---- choice of a kernel ------------------------------------------------------------------------------ */
 
 /* What is compiled for one head size: without dropout, and with. */
 template <typename Args>
