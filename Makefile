@@ -8,6 +8,9 @@ V        ?= 0
 CC       ?= gcc
 OPTIMIZE ?= -O3
 OBJCOPY  ?= objcopy
+NVCC     ?= nvcc
+GPUS     ?= -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a \
+            -gencode arch=compute_90,code=compute_90
 
 comma    := ,
 VARIANT  := mpi$(MPI)$(if $(SANITIZE),-$(subst $(comma),-,$(SANITIZE)))
@@ -19,6 +22,7 @@ Q        := $(if $(filter 1,$(V)),,@)
 CPPFLAGS += -I. -I$(B)
 CFLAGS   += -std=c11 $(OPTIMIZE) -g -Wall -Wextra -Werror -Wno-format-truncation -MMD -MP
 CFLAGS   += -fopenmp -fno-math-errno -fno-trapping-math
+CXXFLAGS += -std=c++20 -O2 -g -Wall -Wextra -Werror -MMD -MP -fopenmp
 LDLIBS   += -ldnnl -lzstd -ljansson -lm -lpthread
 ifneq ($(SANITIZE),)
 CFLAGS   += -fsanitize=$(SANITIZE) -fno-omit-frame-pointer -fno-sanitize-recover=all
@@ -30,7 +34,6 @@ endif
 
 # ---- what is built -----------------------------------------------------------------------------------------
 PROGRAMS := train_gpt2 test_gpt2 data_prep/tokenize
-
 # comm: MPI=0 leaves out the one file that speaks MPI.
 COMM_SOURCES := $(filter-out %/comm_mpi$(if $(filter 1,$(MPI)),_missing).c,$(wildcard llmc/comm/*.c))
 LEVELS_SOURCE := llmc/compute/levels/levels_$(if $(filter x86_64,$(MACHINE)),x86_64,portable).c
@@ -54,6 +57,14 @@ CPU_SOURCES  := $(wildcard llmc/compute/cpu/*.c)
 cpu_objects   = $(CPU_SOURCES:llmc/compute/cpu/%.c=$(B)/cpu/$(1)/%.o)
 LEVEL_OBJECTS := $(LEVELS:%=$(B)/cpu/%.o)
 
+# The CUDA program. For the host variants see below.
+CUDA_SOURCES := $(wildcard llmc/compute/cuda/*.cu)
+CUDA_PROGRAMS := train_gpt2cu test_gpt2cu
+HOST_PROGRAMS := $(CUDA_PROGRAMS:%=%_host)
+HOST_SWITCH  := dev/host_cuda/switch/$(if $(filter x86_64,$(MACHINE)),x86_64,portable).cpp
+HOST_LIBS    := $(patsubst %.cpp,$(B)/%.o,$(wildcard dev/host_cuda/*.cpp) $(HOST_SWITCH)) $(B)/libllmc.a
+HOST_TESTS   := $(if $(filter 1,$(CUDA)),$(patsubst dev/ops/%.cu,$(B)/ops/checked/%,$(wildcard dev/ops/test_*.cu)))
+
 MODULE_TESTS := $(patsubst dev/test/%.c,$(B)/test/%,$(wildcard dev/test/test_*.c))
 OP_SOURCES   := $(wildcard dev/ops/test_*.c)
 OP_TESTS     := $(foreach level,$(LEVELS),$(OP_SOURCES:dev/ops/%.c=$(B)/ops/$(level)/%))
@@ -70,13 +81,46 @@ all: $(PROGRAMS) ## the CPU programs: train_gpt2, test_gpt2, data_prep/tokenize
 say = @printf '  %-8s %s\n' $(1) $(2)
 
 # A program at the top is a copy of the variant's own, so that variants do not relink each other.
-$(PROGRAMS): %: $(B)/% FORCE
+$(PROGRAMS) $(CUDA_PROGRAMS) $(HOST_PROGRAMS): %: $(B)/% FORCE
 	$(Q)cmp -s $< $@ || cp -f $< $@
 
 $(B)/test_gpt2: $(patsubst %.c,$(B)/%.o,$(wildcard dev/reference/*.c))
 $(B)/train_gpt2 $(B)/test_gpt2: $(B)/%: $(B)/%.o $(LEVEL_OBJECTS) $(B)/libllmc.a
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LDLIBS)
+
+CUDA_LIBS = -L$(dir $(shell command -v $(NVCC)))../lib64 -lcudart_static -lcublasLt -lrt -ldl
+$(addprefix $(B)/,test_gpt2cu test_gpt2cu_host test_gpt2cu_checked): $(patsubst %.c,$(B)/%.o,$(wildcard dev/reference/*.c))
+$(CUDA_PROGRAMS:%=$(B)/%): $(B)/%cu: $(B)/cuda/%.o $(CUDA_SOURCES:%.cu=$(B)/cuda/%.o) $(B)/libllmc.a
+	$(call say,LINK,$@)
+	$(Q)$(CXX) -fopenmp $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(CUDA_LIBS) $(filter-out -ldnnl,$(LDLIBS))
+
+$(B)/cuda/%.o: %.cu Makefile | has-nvcc
+	$(call say,NVCC,$<)
+	$(Q)mkdir -p $(@D) && $(NVCC) -std=c++20 $(OPTIMIZE) $(GPUS) -I. -Illmc/compute/cuda/device -Werror all-warnings \
+	    -Xcompiler -Wall,-Wextra -MMD -MP -c -o $@ $<
+
+has-nvcc:
+	@command -v $(NVCC) >/dev/null || { echo "make: no $(NVCC) in PATH: train_gpt2cu needs CUDA Toolkit 12.4" >&2; exit 1; }
+
+# The same sources run by the CPU: fast, or with every access of a kernel checked (dev/host_cuda/README.md).
+define host_rules
+$(B)/$(1)/%.o: %.cu Makefile
+	$$(call say,CXX,"$$< ($(1))")
+	$$(Q)mkdir -p $$(@D) && $$(CXX) -x c++ -Wno-unknown-pragmas -Idev/host_cuda $$(CPPFLAGS) $$(CXXFLAGS) $(2) -c -o $$@ $$<
+$(CUDA_PROGRAMS:%=$(B)/%_$(1)): $(B)/%cu_$(1): $(B)/$(1)/%.o $(CUDA_SOURCES:%.cu=$(B)/$(1)/%.o) $(HOST_LIBS)
+	$$(call say,LINK,$$@)
+	$$(Q)$$(CXX) -fopenmp $$(LDFLAGS) -o $$@ $$(filter %.o,$$^) $$(filter %.a,$$^) $$(filter-out -ldnnl,$$(LDLIBS))
+$(B)/ops/$(1)/%: $(B)/$(1)/dev/ops/%.o $(CUDA_SOURCES:%.cu=$(B)/$(1)/%.o) $(lastword $(LEVEL_OBJECTS)) $(HOST_LIBS)
+	$$(call say,LINK,$$@)
+	$$(Q)mkdir -p $$(@D) && $$(CXX) -fopenmp $$(LDFLAGS) -o $$@ $$(filter %.o,$$^) $$(filter %.a,$$^) -lcmocka $$(LDLIBS)
+endef
+$(eval $(call host_rules,host))
+$(eval $(call host_rules,checked,-fsanitize=thread))
+
+$(B)/%.o: %.cpp Makefile
+	$(call say,CXX,$<)
+	$(Q)mkdir -p $(@D) && $(CXX) -Idev/host_cuda $(CPPFLAGS) $(CXXFLAGS) -c -o $@ $<
 
 $(B)/data_prep/tokenize: $(patsubst %.c,$(B)/%.o,$(wildcard data_prep/*.c)) $(B)/libllmc.a
 	$(call say,LINK,$@)
@@ -112,22 +156,18 @@ $(B)/cpu/$(1).o: $(call cpu_objects,$(1))
 	$$(Q)$$(CC) -r -nostdlib -o $$@ $$^ && $$(OBJCOPY) --keep-global-symbol=$(call symbol,$(1)) $$@
 $(B)/ops/$(1)/%: $(B)/ops/$(1)/%.o $(call cpu_objects,$(1)) $(B)/libllmc.a
 	$$(call say,LINK,$$@)
-	$$(Q)mkdir -p $$(@D) && $$(CC) $$(CFLAGS) $$(LDFLAGS) -o $$@ $$^ -lcmocka $$(LDLIBS)
+	$$(Q)mkdir -p $$(@D) && $$(CC) $$(CFLAGS) $$(LDFLAGS) -o $$@ $$(filter %.o,$$^) $$(filter %.a,$$^) -lcmocka $$(LDLIBS)
 endef
 $(foreach level,$(LEVELS),$(eval $(call level_rules,$(level))))
 
-$(B)/test/%: $(B)/dev/test/%.o $(LEVEL_OBJECTS) $(B)/libllmc.a
-	$(call say,LINK,$@)
-	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
-
-$(B)/bench/%: $(B)/dev/bench/%.o $(LEVEL_OBJECTS) $(B)/libllmc.a
-	$(call say,LINK,$@)
-	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
-
-$(B)/fuzz/%: $(B)/dev/fuzz/%.o $(B)/dev/fuzz/driver.o $(LEVEL_OBJECTS) $(B)/libllmc.a
-	$(call say,LINK,$@)
-	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
-
+define link_rule
+$(B)/$(1)/%: $(B)/dev/$(1)/%.o $(2) $(LEVEL_OBJECTS) $(B)/libllmc.a
+	$$(call say,LINK,$$@)
+	$$(Q)mkdir -p $$(@D) && $$(CC) $$(CFLAGS) $$(LDFLAGS) -o $$@ $$^ $(3) $$(LDLIBS)
+endef
+$(eval $(call link_rule,test,,-lcmocka))
+$(eval $(call link_rule,bench))
+$(eval $(call link_rule,fuzz,$(B)/dev/fuzz/driver.o))
 # ---- targets for people ------------------------------------------------------------------------------------
 test: $(PROGRAMS) $(MODULE_TESTS) $(OP_TESTS) $(TEST_TOOLS) $(FUZZERS) ## every test that this machine can run
 	$(Q)PROGRAMS=$(B) dev/test/run.sh $(MODULE_TESTS) $(OP_TESTS) $(SHELL_TESTS)
@@ -149,12 +189,12 @@ format: ## clang-format every source
 	$(Q)git ls-files '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format -i
 
 clean: ## remove what was built
-	$(Q)rm -rf build $(PROGRAMS)
+	$(Q)rm -rf build $(PROGRAMS) $(CUDA_PROGRAMS) $(HOST_PROGRAMS)
 
 help: ## this list
 	@grep -hE '^[a-z_0-9-]+:.*##' Makefile | sed -E 's/^([a-z_0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
 	@printf '\nSwitches: MPI=0 (no Open MPI)  CUDA=0  SANITIZE=address,undefined | thread  V=1 (show commands)\n'
 
-.PHONY: all test sanitizer-tests thread-tests bench fuzz format clean help FORCE
+.PHONY: all has-nvcc test sanitizer-tests thread-tests bench fuzz format clean help FORCE
 .SECONDARY:
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

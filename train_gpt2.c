@@ -2,67 +2,14 @@
  *
  *   ./train_gpt2 [config file] [--name=value ...]      --help lists the options
  *
- * Reading order: this file, llmc/run/run.h and train.c (the loop), llmc/compute/backend.h (what a device
- * does), llmc/compute/cpu (how the CPU does it).
+ * Reading order: llmc/run/program.c (from the arguments to the exit code), llmc/run/train.c (the loop),
+ * llmc/compute/backend.h (what a device does), llmc/compute/cpu (how the CPU does it).
  */
-#include <stdio.h>
-
-#include "llmc/base/error.h"
-#include "llmc/comm/comm.h"
 #include "llmc/compute/cpu_levels.h"
-#include "llmc/run/options.h"
-#include "llmc/run/run.h"
-#include "llmc/run/stop.h"
-#include "llmc/run/train.h"
-
-/* Do what the options ask for. -1 with *error. */
-static int carry_out(EndReason *reason, Run *run, Error *error)
-{
-    *reason = END_DONE;
-    if (run->options.eval_only && run_evaluate(run, -1, error) != 0) {
-        return -1;
-    }
-    if (run->is_training && train(reason, run, error) != 0) {
-        return -1;
-    }
-    return *reason == END_DONE ? run_sample(run, error) : 0;
-}
+#include "llmc/run/program.h"
 
 int main(int argc, char **argv)
 {
-    Error error = {""};
     cpu_spin_briefly(argv);
-    error_set_program("train_gpt2");
-    stop_install();
-    if (comm_init(&argc, &argv, &error) != 0) {
-        error_exit(EXIT_FAILED, "%s", error.text);
-    }
-
-    Options options;
-    if (options_parse(&options, argc, argv, &error) != 0) {
-        error_exit(EXIT_FAILED, "%s", error.text);
-    }
-    if (options.is_help) {
-        options_print_help(stdout);
-        comm_finish();
-        return EXIT_DONE;
-    }
-
-    const Backend *backend = cpu_backend(&error);
-    Run run;
-    if (!backend || run_open(&run, &options, backend, &error) != 0) {
-        error_exit(EXIT_FAILED, "%s", error.text);
-    }
-
-    EndReason reason;
-    if (carry_out(&reason, &run, &error) != 0) {
-        error_exit(EXIT_FAILED, "%s", error.text);
-    }
-    int exit_code = run_finish(&run, reason, &error);
-    if (error.text[0]) {
-        error_exit(exit_code, "%s", error.text);
-    }
-    run_close(&run);
-    comm_finish();
-    return exit_code;
+    return program_run("train_gpt2", cpu_backend, argc, argv);
 }

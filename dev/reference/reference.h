@@ -8,6 +8,10 @@
 #include "llmc/base/error.h"
 #include "llmc/model/params.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* Owned by the caller: reference_init, reference_release. */
 typedef struct Reference {
     ParamTable table;
@@ -24,4 +28,7 @@ typedef struct Reference {
 int reference_init(Reference *reference, const char *folder, Error *error);
 void reference_release(Reference *reference);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -16,6 +16,10 @@
 
 #include "llmc/base/error.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef enum CommType { COMM_INT64, COMM_FLOAT, COMM_BF16 } CommType;
 
 /* Joins the job that the launcher started, or a job of one. From here on an error_exit or a failed CHECK of
@@ -50,4 +54,7 @@ void comm_gather_uint64(uint64_t mine, uint64_t *all);
  * fp32 and rounded. `what` names the collective in errors ("bucket 3"). */
 void comm_bucket_sum(void *values, int64_t count, CommType type, const char *what);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

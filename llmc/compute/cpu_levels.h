@@ -7,6 +7,10 @@
 
 #include "llmc/compute/backend.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum { CPU_LEVELS_MAX = 4 };
 
 /* Backends that this machine can run, best first. Returns how many were written. */
@@ -22,4 +26,7 @@ const Backend *cpu_backend(Error *error);
  * program starts itself once more with a small one. What the user has set stays. */
 void cpu_spin_briefly(char **argv);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -12,6 +12,10 @@
 
 #include "llmc/base/error.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef struct DataSet DataSet;
 
 /* `pattern` is a path or a glob ("data/openwebtext/train*.bin"); shards are taken in the order of their
@@ -30,4 +34,7 @@ uint64_t data_set_fingerprint(const DataSet *set);
 int data_set_window(const DataSet *set, int64_t window, int vocab_size, int32_t *tokens, int32_t *targets,
                     Error *error);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -10,6 +10,10 @@
 #include "llmc/base/error.h"
 #include "llmc/run/options.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* Owned by the caller: log_init (or all zero for a silent one), log_release. */
 typedef struct Log {
     FILE *console; /* NULL: silent */
@@ -57,4 +61,7 @@ int log_has_eval(const char *out_dir, int64_t iter);
 /* "45s", "3m 20s", "2h 03m", "5d 03h" into a buffer of 32 bytes, which it returns. */
 char *format_duration(char *buffer, double ms);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

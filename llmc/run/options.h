@@ -13,6 +13,10 @@
 #include "llmc/base/error.h"
 #include "llmc/model/shape.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum { OPTION_TEXT_BYTES = 4096, OPTIONS_MAX = 64, CONFIG_BYTES_MAX = 1 << 20 };
 
 /* Places in the choices of lr_schedule, dtype and reduce. The latter two stand as DType and ReduceMode do. */
@@ -92,4 +96,7 @@ void options_print_notices(const Options *options, FILE *out);
  * Returns how many. */
 int options_print_differences(const Options *options, const char *json, FILE *out);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

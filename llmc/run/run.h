@@ -12,6 +12,10 @@
 #include "llmc/run/run_model.h"
 #include "llmc/snapshot/writer.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 #define PROGRAM_VERSION "0.1.0"
 
 /* Why a run ended, as log.jsonl names it. */
@@ -62,4 +66,7 @@ int run_sample(Run *run, Error *error);
  * with *error set or empty. */
 int run_finish(Run *run, EndReason reason, Error *error);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -11,6 +11,10 @@
 #include "llmc/model/params.h"
 #include "llmc/snapshot/state.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* Owned by the caller: run_model_init, run_model_release. */
 typedef struct RunModel {
     const Backend *backend;
@@ -33,4 +37,7 @@ uint64_t run_model_hash(const RunModel *model);
 StateSource run_model_source(RunModel *model);
 StateSink run_model_sink(RunModel *model);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -5,6 +5,10 @@
 #ifndef LLMC_RUN_STOP_H
 #define LLMC_RUN_STOP_H
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* Called once, before any other thread is started: from then on no thread but one of its own takes these
  * signals, and none has a handler. A handler may not run on a thread that multiplies matrices: oneDNN's fp32
  * kernels point the stack register into a buffer of the heap, and the kernel's signal frame would overwrite
@@ -17,4 +21,7 @@ int stop_requested(void);
 /* "SIGTERM" and the like. */
 const char *stop_signal_name(int signal_number);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -12,6 +12,10 @@
 
 #include "llmc/snapshot/snapshot.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef struct SnapshotWriterConfig {
     const char *out_dir; /* borrowed, as are the table and what the source reads from */
     const ParamTable *table;
@@ -49,4 +53,7 @@ void snapshot_writer_wait(SnapshotWriter *writer);
 /* 1 with *result, once for each snapshot that has ended; else 0. */
 int snapshot_writer_poll(SnapshotWriter *writer, SnapshotResult *result);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -1,0 +1,104 @@
+#include "llmc/compute/cuda/adamw.cuh"
+
+#include "llmc/compute/cuda/exact.cuh"
+
+enum { THREADS = 256, SUM_THREADS = 1024 };
+
+/* An element as the optimizer sees it; *bad counts fp32 ones that are not finite or out of range (in exact
+ * sums they were counted when they were folded). */
+static __device__ __forceinline__ float load_gradient(const Gradients &g, int64_t i, int64_t *bad)
+{
+    if (g.sums) {
+        return exact_to_float(g.sums[i]);
+    }
+    float value = g.values[i];
+    int is_good = fabsf(value) <= g.limit; /* false for a NaN */
+    *bad += !is_good;
+    return g.is_rounded && is_good ? exact_to_float(exact_from_float(value)) : value;
+}
+
+__global__ void __launch_bounds__(THREADS) norm_kernel(AdamwUpdate a)
+{
+    ArenaChunk chunk = a.chunks[blockIdx.x];
+    double sum = 0;
+    int64_t bad = 0;
+    for (int i = (int)threadIdx.x; i < chunk.count; i += THREADS) {
+        double value = load_gradient(a.gradients, chunk.offset + i, &bad);
+        sum += value * value;
+    }
+    sum = block_sum(sum, (double *)dynamic_shared());
+    bad = block_sum(bad, (int64_t *)dynamic_shared());
+    if (threadIdx.x == 0) {
+        a.norm_partial[blockIdx.x] = sum;
+        a.bad_partial[blockIdx.x] = bad;
+    }
+}
+
+__global__ void __launch_bounds__(SUM_THREADS) outcome_kernel(AdamwUpdate a)
+{
+    double sum = 0;
+    int64_t bad = 0;
+    for (int i = (int)threadIdx.x; i < a.chunk_count; i += SUM_THREADS) {
+        sum += a.norm_partial[i];
+        bad += a.bad_partial[i];
+    }
+    sum = block_sum(sum, (double *)dynamic_shared());
+    bad = block_sum(bad, (int64_t *)dynamic_shared());
+    if (threadIdx.x == 0) {
+        a.outcome->norm = sqrt(sum);
+        a.outcome->loss = a.tail[TAIL_LOSS];
+        a.outcome->bad = bad + a.tail[TAIL_BAD];
+    }
+}
+
+__global__ void __launch_bounds__(THREADS) adamw_kernel(AdamwUpdate a)
+{
+    double norm = a.outcome->norm;
+    if (a.outcome->bad > 0 || !isfinite(norm)) {
+        return;
+    }
+    float clip = 1.0f;
+    if (a.grad_clip > 0 && norm > a.grad_clip) {
+        clip = (float)(a.grad_clip / (norm + 1e-6)); /* torch.nn.utils.clip_grad_norm_ */
+    }
+    ArenaChunk chunk = a.chunks[blockIdx.x];
+    float keep = chunk.decays ? a.decay : 1.0f;
+    int64_t bad = 0;
+    for (int64_t i = chunk.offset + threadIdx.x; i < chunk.offset + chunk.count; i += THREADS) {
+        float gradient = clip * load_gradient(a.gradients, i, &bad);
+        float m = a.beta1 * a.moment1[i] + (1.0f - a.beta1) * gradient;
+        float v = a.beta2 * a.moment2[i] + (1.0f - a.beta2) * gradient * gradient;
+        a.moment1[i] = m;
+        a.moment2[i] = v;
+        float weight = a.weights[i] * keep - a.step * m / (sqrtf(v) * a.inverse_root + a.epsilon);
+        a.weights[i] = weight;
+        if (a.weights_low) {
+            a.weights_low[i] = __float2bfloat16_rn(weight);
+        }
+    }
+}
+
+void adamw_update(const AdamwUpdate *args, cudaStream_t stream)
+{
+    dim3 grid((unsigned)args->chunk_count);
+    launch(norm_kernel, grid, dim3(THREADS), THREADS / WARP * sizeof(double), stream, *args);
+    launch(outcome_kernel, dim3(1), dim3(SUM_THREADS), SUM_THREADS / WARP * sizeof(double), stream, *args);
+    launch(adamw_kernel, grid, dim3(THREADS), 0, stream, *args);
+}
+
+__global__ void __launch_bounds__(THREADS)
+    gradients_kernel(float *out, Gradients gradients, int64_t offset, int64_t count)
+{
+    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    int64_t bad = 0;
+    if (i < count) {
+        out[i] = load_gradient(gradients, offset + i, &bad);
+    }
+}
+
+void gradients_read(float *out, const Gradients *gradients, int64_t offset, int64_t count,
+                    cudaStream_t stream)
+{
+    launch(gradients_kernel, dim3((unsigned)div_up(count, THREADS)), dim3(THREADS), 0, stream, out,
+           *gradients, offset, count);
+}

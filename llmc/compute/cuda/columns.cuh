@@ -1,0 +1,24 @@
+/* Sums over rows in a fixed order: gradients of biases, and the second stage of other column sums. */
+#ifndef LLMC_COMPUTE_CUDA_COLUMNS_CUH
+#define LLMC_COMPUTE_CUDA_COLUMNS_CUH
+
+#include "llmc/compute/cuda/values.cuh"
+
+/* out (columns) fp32 = or += sum over rows of inp (rows,columns).
+ *   partial   column_partial_count(rows, columns) fp32 of scratch
+ * Asynchronous. Bound by memory: one read of inp. */
+void column_sums(float *out, Tensor inp, int64_t rows, int columns, int accumulates, float *partial,
+                 cudaStream_t stream);
+int64_t column_partial_count(int64_t rows, int columns);
+
+/* What blocks summed each for itself: (count, stride). */
+typedef struct ColumnParts {
+    const float *parts;
+    int count, stride;
+    int accumulates;
+} ColumnParts;
+
+/* out (columns) = or += sum over parts of columns first .. first + columns - 1. */
+void column_parts_sum(float *out, const ColumnParts *parts, int first, int columns, cudaStream_t stream);
+
+#endif

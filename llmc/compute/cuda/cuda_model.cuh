@@ -1,0 +1,175 @@
+/* The CUDA model's memory: one struct, made once by model_create.cu, used by forward, backward, update and
+ * decode.
+ *
+ * Everything is on one stream, in the order of the calls. The residual stream, layer norms' sums, gradients
+ * of weights and everything of the optimizer are fp32; what products read and write has the compute dtype.
+ */
+#ifndef LLMC_COMPUTE_CUDA_CUDA_MODEL_CUH
+#define LLMC_COMPUTE_CUDA_CUDA_MODEL_CUH
+
+#include "llmc/compute/backend.h"
+#include "llmc/compute/cuda/adamw.cuh"
+#include "llmc/compute/cuda/attention.cuh"
+#include "llmc/compute/cuda/matmul.cuh"
+#include "llmc/compute/cuda/values.cuh"
+#include "llmc/compute/dropout.h"
+#include "llmc/compute/token_bins.h"
+
+/* What backward needs of one block. Without gradients all blocks share one. */
+typedef struct BlockActivations {
+    float *residual;      /* (BT,C) the stream that enters the block */
+    float *middle;        /* (BT,C) the stream after attention */
+    float *mean1, *rstd1; /* (BT) */
+    float *mean2, *rstd2; /* (BT) */
+    float *lse;           /* (B,NH,T) */
+    Tensor ln1;           /* (BT,C) */
+    Tensor qkv;           /* (BT,3C) */
+    Tensor attention;     /* (BT,C) */
+    Tensor ln2;           /* (BT,C) */
+    Tensor fc;            /* (BT,4C) before GELU */
+    Tensor gelu;          /* (BT,4C) */
+} BlockActivations;
+
+/* Space that backward uses again for every block. */
+typedef struct BackwardBuffers {
+    float *d_residual;  /* (BT,C) the gradient of the stream, from top to bottom */
+    Tensor d_narrow;    /* (BT,C) the gradient of a layer norm's output */
+    Tensor d_branch;    /* (BT,C) the stream's gradient as it enters a branch */
+    Tensor d_attention; /* (BT,C) */
+    Tensor d_wide;      /* (BT,4C): d_fc, then d_qkv */
+    float *partial;     /* column sums */
+    void *attention;    /* attention_scratch_bytes */
+} BackwardBuffers;
+
+/* A batch on its way to the device. Two of them: while the device reads one, the host fills the other. */
+enum { STAGES = 2 };
+typedef struct Stage {
+    int32_t *tokens; /* pinned: (BT) tokens, (BT) targets, then the bins' arrays, BT + 1 each */
+    TokenBins bins;  /* pinned, within the same block */
+    cudaEvent_t is_free;
+} Stage;
+
+/* Key-value cache and the activations of up to DECODE_TOKENS tokens; made by the first decode. */
+enum { DECODE_TOKENS = 64 };
+typedef struct DecodeBuffers {
+    Tensor *cache;   /* [L] (block_size, 2C): keys and values side by side */
+    int32_t *tokens; /* (DECODE_TOKENS) */
+    float *residual; /* (DECODE_TOKENS,C) */
+    float *middle;
+    float *mean, *rstd;
+    Tensor ln, qkv, attention, branch, fc, gelu;
+} DecodeBuffers;
+
+struct Model {
+    ModelConfig config;
+    ParamTable table;
+    int Vp;
+    cudaStream_t stream;
+    Matmuls *matmuls;
+
+    float *weights, *moment1, *moment2; /* arenas, fp32 */
+    __nv_bfloat16 *weights_low;         /* the same for products in bf16, else NULL */
+
+    int is_exact_arena;  /* gradients are summed as int64; else they are written to gradients in place */
+    int64_t *exact_sums; /* arena */
+    float *gradients;    /* arena, or scratch for the largest range folded at once */
+    ArenaChunk *chunks;  /* the arena cut up for the update */
+    int chunk_count;
+    double *norm_partial; /* [chunk_count] */
+    int64_t *bad_partial; /* [chunk_count] */
+    int64_t *tail;        /* (GRADIENT_TAIL) */
+    StepOutcome *outcome; /* on the device */
+
+    BlockActivations *blocks; /* [L], host memory */
+    Tensor branch;            /* (BT,C) what a block adds to the stream */
+    float *final_residual;    /* (BT,C) */
+    float *final_mean, *final_rstd;
+    Tensor final_ln; /* (BT,C) */
+    void *logits;    /* logits_bytes: of as many rows as fit */
+    int64_t logits_bytes;
+    float *losses;   /* (BT) */
+    int32_t *tokens; /* (BT) tokens, (BT) targets, then the bins, like a Stage */
+    BackwardBuffers backward;
+    DecodeBuffers decode;
+
+    Stage stages[STAGES];
+    int stage;                 /* the one to fill next */
+    StepOutcome *outcome_host; /* pinned */
+    double *mean_host;         /* pinned */
+    double *mean;
+
+    size_t bytes;    /* of device memory, all of the above */
+    int is_planning; /* cuda_model_alloc only counts */
+    void **owned;    /* [owned_count] every block, for release */
+    int owned_count, owned_capacity;
+};
+
+/* ---- model_create.cu */
+Model *cuda_model_create(const ModelConfig *config, Error *error);
+void cuda_model_release(Model *model);
+/* Zeroed device memory that the model owns; NULL while it only plans. */
+void *cuda_model_alloc(Model *model, int64_t count, size_t element_bytes);
+Tensor cuda_model_tensor(Model *model, int64_t count, DType type);
+
+static inline int64_t model_rows(const Model *model)
+{
+    return (int64_t)model->config.batch_size * model->config.sequence_tokens;
+}
+
+/* A weight or bias in the compute dtype, and in fp32. */
+static inline Tensor model_weight(const Model *model, int index)
+{
+    int64_t offset = model->table.specs[index].offset;
+    return Tensor{model->weights_low ? (void *)(model->weights_low + offset)
+                                     : (void *)(model->weights + offset),
+                  model->config.dtype};
+}
+
+static inline const float *model_vector(const Model *model, int index)
+{
+    return model->weights + model->table.specs[index].offset;
+}
+
+static inline Dropout model_dropout(const Model *model, const SlotContext *context, int layer,
+                                    DropoutSite site)
+{
+    return dropout_at(&model->config, context, layer, site);
+}
+
+static inline CudaAttention model_attention(const Model *model)
+{
+    int NH = model->config.shape.n_head;
+    return CudaAttention{model->config.batch_size, model->config.sequence_tokens, NH,
+                         model->config.shape.n_embd / NH, model->config.dtype};
+}
+
+/* out (rows,outputs) = inp (rows,inputs) weight^T + bias, of the tensors at index and index + 1. */
+void cuda_model_linear(Model *model, Tensor out, Tensor inp, int index, int64_t rows);
+/* before is the same; after = gelu(before). */
+void cuda_model_linear_gelu(Model *model, Tensor before, Tensor after, Tensor inp, int index, int64_t rows);
+
+/* ---- forward.cu: all blocks and the last layer norm; context is NULL for evaluation (no dropout). */
+void cuda_model_forward(Model *model, const SlotContext *context);
+/* Start the copy of a batch to the device; with bins if there will be a backward. Returns the bins on the
+ * device. */
+TokenBins cuda_model_stage(Model *model, const int32_t *tokens, const int32_t *targets, int needs_bins);
+/* Logits of rows first .. first+rows-1 of a layer norm's output, into model->logits. */
+void cuda_model_logits(Model *model, Tensor ln, int64_t first, int64_t rows, DType type);
+/* How many rows of logits of this type exist at once. */
+int64_t cuda_model_logit_rows(const Model *model, DType type);
+double cuda_model_evaluate(Model *model, const int32_t *tokens, const int32_t *targets, float *logits);
+
+/* ---- backward.cu */
+void cuda_model_train_slot(Model *model, const int32_t *tokens, const int32_t *targets,
+                           const SlotContext *context);
+
+/* ---- update.cu */
+GradientArena cuda_model_gradients(Model *model);
+void cuda_model_update(Model *model, const UpdateArgs *args, StepResult *result);
+void cuda_model_write_state(Model *model, StateKind kind, int64_t offset, const float *values, int64_t count);
+void cuda_model_read_state(const Model *model, StateKind kind, int64_t offset, float *values, int64_t count);
+
+/* ---- decode.cu */
+void cuda_model_decode(Model *model, const int32_t *tokens, int count, int position, float *logits);
+
+#endif

@@ -1,0 +1,93 @@
+#include "llmc/compute/cuda/embedding.cuh"
+
+#include "llmc/compute/cuda/dropout.cuh"
+#include "llmc/compute/cuda/exact.cuh"
+
+enum { THREADS = 256, TOKEN_THREADS = 128 };
+
+__global__ void __launch_bounds__(THREADS) embedding_forward_kernel(EmbeddingForward a)
+{
+    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i >= a.rows * a.C) {
+        return;
+    }
+    int64_t row = i / a.C;
+    int column = (int)(i % a.C);
+    int64_t position = a.first_position + row % a.T;
+    float value = a.wte[(int64_t)a.tokens[row] * a.C + column] + a.wpe[position * a.C + column];
+    a.out[i] = value * dropout_factor(a.dropout, (uint64_t)i);
+}
+
+void embedding_forward(const EmbeddingForward *args, cudaStream_t stream)
+{
+    dim3 grid((unsigned)div_up(args->rows * args->C, THREADS));
+    launch(embedding_forward_kernel, grid, dim3(THREADS), 0, stream, *args);
+}
+
+__global__ void __launch_bounds__(THREADS) dropout_backward_kernel(float *d, int64_t count, Dropout dropout)
+{
+    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i < count) {
+        d[i] *= dropout_factor(dropout, (uint64_t)i);
+    }
+}
+
+void dropout_backward(float *d, int64_t count, const Dropout *dropout, cudaStream_t stream)
+{
+    if (dropout->probability > 0) {
+        dim3 grid((unsigned)div_up(count, THREADS));
+        launch(dropout_backward_kernel, grid, dim3(THREADS), 0, stream, d, count, *dropout);
+    }
+}
+
+__global__ void __launch_bounds__(THREADS)
+    positions_kernel(float *d_wpe, const float *d_out, int B, int64_t count, int accumulates)
+{
+    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i >= count) {
+        return;
+    }
+    float sum = accumulates ? d_wpe[i] : 0.0f;
+    for (int b = 0; b < B; b++) {
+        sum += d_out[b * count + i];
+    }
+    d_wpe[i] = sum;
+}
+
+void embedding_backward_positions(float *d_wpe, const float *d_out, int B, int T, int C, int accumulates,
+                                  cudaStream_t stream)
+{
+    int64_t count = (int64_t)T * C;
+    dim3 grid((unsigned)div_up(count, THREADS));
+    launch(positions_kernel, grid, dim3(THREADS), 0, stream, d_wpe, d_out, B, count, accumulates);
+}
+
+/* One block a bin. */
+__global__ void __launch_bounds__(TOKEN_THREADS)
+    tokens_kernel(TokenGradients out, const int32_t *tokens, const int32_t *starts, const int32_t *positions,
+                  const float *d_out, int C)
+{
+    int bin = (int)blockIdx.x;
+    int64_t row = (int64_t)tokens[bin] * C;
+    int first = starts[bin], end = starts[bin + 1];
+    for (int column = (int)threadIdx.x; column < C; column += TOKEN_THREADS) {
+        float sum = 0;
+        for (int i = first; i < end; i++) {
+            sum += d_out[(int64_t)positions[i] * C + column];
+        }
+        if (!out.sums) {
+            out.gradients[row + column] += sum;
+        } else if (fabsf(sum) <= out.limit) { /* false for a NaN */
+            out.sums[row + column] += exact_from_float(sum);
+        } else {
+            atomicAdd((unsigned long long *)out.bad, 1ull);
+        }
+    }
+}
+
+void embedding_backward_tokens(const TokenGradients *out, const TokenBins *bins, const float *d_out, int C,
+                               cudaStream_t stream)
+{
+    launch(tokens_kernel, dim3((unsigned)bins->count), dim3(TOKEN_THREADS), 0, stream, *out, bins->tokens,
+           bins->starts, bins->positions, d_out, C);
+}

@@ -1,0 +1,214 @@
+#include <string.h>
+
+#include "llmc/base/memory.h"
+#include "llmc/compute/cuda/classifier.cuh"
+#include "llmc/compute/cuda/cuda_model.cuh"
+#include "llmc/compute/cuda/embedding.cuh"
+#include "llmc/compute/cuda/exact.cuh"
+#include "llmc/compute/cuda/layernorm.cuh"
+
+/* ---- products
+ * --------------------------------------------------------------------------------------------- */
+
+static Matmul linear_of(Model *model, Tensor out, Tensor inp, int index, int64_t rows)
+{
+    const ParamSpec *spec = &model->table.specs[index];
+    Matmul product = {};
+    product.out = out;
+    product.a = inp;
+    product.b = model_weight(model, index);
+    product.M = (int)rows;
+    product.N = (int)spec->rows;
+    product.K = (int)spec->columns;
+    product.is_b_transposed = 1;
+    product.epilogue = MATMUL_BIAS;
+    product.bias = model_weight(model, index + 1).data;
+    return product;
+}
+
+void cuda_model_linear(Model *model, Tensor out, Tensor inp, int index, int64_t rows)
+{
+    Matmul product = linear_of(model, out, inp, index, rows);
+    matmul(model->matmuls, &product, model->stream);
+}
+
+void cuda_model_linear_gelu(Model *model, Tensor before, Tensor after, Tensor inp, int index, int64_t rows)
+{
+    Matmul product = linear_of(model, after, inp, index, rows);
+    product.epilogue = MATMUL_BIAS_GELU;
+    product.before = before.data;
+    matmul(model->matmuls, &product, model->stream);
+}
+
+/* ---- blocks
+ * ----------------------------------------------------------------------------------------------- */
+
+/* stream = residual + dropout(what is in model->branch); out = its layer norm. */
+static void add_and_normalise(Model *model, LayernormForward *args, int weight_index)
+{
+    args->branch = model->branch;
+    args->weight = model_vector(model, weight_index);
+    args->bias = model_vector(model, weight_index + 1);
+    args->rows = model_rows(model);
+    args->C = model->config.shape.n_embd;
+    layernorm_forward(args, model->stream);
+}
+
+/* `below` is the stream that the block before left, to which its last branch is still to be added; NULL for
+ * the first block, whose stream the embedding made. */
+static void forward_block(Model *model, int l, const float *below, const SlotContext *context)
+{
+    BlockActivations *a = &model->blocks[l];
+    int64_t BT = model_rows(model);
+    int w = params_block_index(l, LN1_WEIGHT);
+    CudaAttention shape = model_attention(model);
+    Dropout attention_dropout = model_dropout(model, context, l, DROPOUT_ATTENTION);
+
+    LayernormForward ln1 = {};
+    ln1.out = a->ln1;
+    ln1.mean = a->mean1;
+    ln1.rstd = a->rstd1;
+    if (below) {
+        ln1.stream = a->residual;
+        ln1.residual = below;
+        ln1.dropout = model_dropout(model, context, l - 1, DROPOUT_FCPROJ);
+        add_and_normalise(model, &ln1, w + LN1_WEIGHT);
+    } else {
+        ln1.residual = a->residual;
+        ln1.weight = model_vector(model, w + LN1_WEIGHT);
+        ln1.bias = model_vector(model, w + LN1_BIAS);
+        ln1.rows = BT;
+        ln1.C = model->config.shape.n_embd;
+        layernorm_forward(&ln1, model->stream);
+    }
+    cuda_model_linear(model, a->qkv, a->ln1, w + QKV_WEIGHT, BT);
+    attention_forward_cuda(a->attention.data, a->lse, a->qkv.data, &shape, &attention_dropout, model->stream);
+    cuda_model_linear(model, model->branch, a->attention, w + PROJ_WEIGHT, BT);
+
+    LayernormForward ln2 = {};
+    ln2.out = a->ln2;
+    ln2.mean = a->mean2;
+    ln2.rstd = a->rstd2;
+    ln2.stream = a->middle;
+    ln2.residual = a->residual;
+    ln2.dropout = model_dropout(model, context, l, DROPOUT_PROJ);
+    add_and_normalise(model, &ln2, w + LN2_WEIGHT);
+    cuda_model_linear_gelu(model, a->fc, a->gelu, a->ln2, w + FC_WEIGHT, BT);
+    cuda_model_linear(model, model->branch, a->gelu, w + FCPROJ_WEIGHT, BT);
+}
+
+void cuda_model_forward(Model *model, const SlotContext *context)
+{
+    int L = model->config.shape.n_layer;
+    EmbeddingForward embedding = {};
+    embedding.out = model->blocks[0].residual;
+    embedding.tokens = model->tokens;
+    embedding.wte = model_vector(model, params_wte_index());
+    embedding.wpe = model_vector(model, params_wpe_index());
+    embedding.rows = model_rows(model);
+    embedding.T = model->config.sequence_tokens;
+    embedding.C = model->config.shape.n_embd;
+    embedding.dropout = model_dropout(model, context, L, DROPOUT_ATTENTION);
+    embedding_forward(&embedding, model->stream);
+    for (int l = 0; l < L; l++) {
+        forward_block(model, l, l > 0 ? model->blocks[l - 1].middle : NULL, context);
+    }
+    LayernormForward last = {};
+    last.out = model->final_ln;
+    last.mean = model->final_mean;
+    last.rstd = model->final_rstd;
+    last.stream = model->final_residual;
+    last.residual = model->blocks[L - 1].middle;
+    last.dropout = model_dropout(model, context, L - 1, DROPOUT_FCPROJ);
+    add_and_normalise(model, &last, params_lnf_weight_index(&model->table));
+}
+
+/* ---- batches and logits
+ * ------------------------------------------------------------------------------------- */
+
+TokenBins cuda_model_stage(Model *model, const int32_t *tokens, const int32_t *targets, int needs_bins)
+{
+    int64_t BT = model_rows(model);
+    Stage *stage = &model->stages[model->stage];
+    model->stage = (model->stage + 1) % STAGES;
+    CUDA_CHECK(
+        cudaEventSynchronize(stage->is_free)); /* of two batches ago: no waiting but by a slow device */
+    memcpy(stage->tokens, tokens, (size_t)BT * sizeof(int32_t));
+    memcpy(stage->tokens + BT, targets, (size_t)BT * sizeof(int32_t));
+    int64_t count = 2 * BT;
+    if (needs_bins) {
+        token_bins_fill(&stage->bins, tokens, BT, model->config.shape.vocab_size);
+        count = 5 * BT + 2;
+    }
+    CUDA_CHECK(cudaMemcpyAsync(model->tokens, stage->tokens, (size_t)count * sizeof(int32_t),
+                               cudaMemcpyHostToDevice, model->stream));
+    CUDA_CHECK(cudaEventRecord(stage->is_free, model->stream));
+    TokenBins bins = {};
+    bins.tokens = model->tokens + (stage->bins.tokens - stage->tokens);
+    bins.starts = model->tokens + (stage->bins.starts - stage->tokens);
+    bins.positions = model->tokens + (stage->bins.positions - stage->tokens);
+    bins.count = stage->bins.count;
+    return bins;
+}
+
+int64_t cuda_model_logit_rows(const Model *model, DType type)
+{
+    int64_t rows = model->logits_bytes / ((int64_t)model->Vp * dtype_bytes(type));
+    int64_t BT = model_rows(model);
+    return rows < BT ? rows : BT;
+}
+
+void cuda_model_logits(Model *model, Tensor ln, int64_t first, int64_t rows, DType type)
+{
+    Matmul product = {};
+    int C = model->config.shape.n_embd;
+    product.out = Tensor{model->logits, type};
+    product.a = tensor_at(ln, first * C);
+    product.b = model_weight(model, params_wte_index());
+    product.M = (int)rows;
+    product.N = model->Vp;
+    product.K = C;
+    product.is_b_transposed = 1;
+    matmul(model->matmuls, &product, model->stream);
+}
+
+/* Rows of logits to the host, without padding. */
+static void copy_logits(Model *model, float *logits, int64_t rows)
+{
+    int V = model->config.shape.vocab_size;
+    size_t bytes = (size_t)rows * (size_t)model->Vp * sizeof(float);
+    float *padded = (float *)memory_alloc(bytes, 1, "logits");
+    CUDA_CHECK(cudaMemcpyAsync(padded, model->logits, bytes, cudaMemcpyDeviceToHost, model->stream));
+    CUDA_CHECK(cudaStreamSynchronize(model->stream));
+    for (int64_t row = 0; row < rows; row++) {
+        memcpy(logits + row * V, padded + row * model->Vp, (size_t)V * sizeof(float));
+    }
+    memory_free(padded);
+}
+
+double cuda_model_evaluate(Model *model, const int32_t *tokens, const int32_t *targets, float *logits)
+{
+    int64_t BT = model_rows(model), rows_max = cuda_model_logit_rows(model, DTYPE_FP32);
+    cuda_model_stage(model, tokens, targets, 0);
+    cuda_model_forward(model, NULL);
+    for (int64_t first = 0; first < BT; first += rows_max) {
+        int64_t rows = BT - first < rows_max ? BT - first : rows_max;
+        cuda_model_logits(model, model->final_ln, first, rows, DTYPE_FP32);
+        if (logits) {
+            copy_logits(model, logits + first * model->config.shape.vocab_size, rows);
+        }
+        Classifier classifier = {};
+        classifier.losses = model->losses + first;
+        classifier.logits = Tensor{model->logits, DTYPE_FP32};
+        classifier.targets = model->tokens + BT + first;
+        classifier.rows = rows;
+        classifier.V = model->config.shape.vocab_size;
+        classifier.Vp = model->Vp;
+        classifier_rows(&classifier, model->stream);
+    }
+    mean_loss(model->mean, model->losses, BT, model->stream);
+    CUDA_CHECK(cudaMemcpyAsync(model->mean_host, model->mean, sizeof(double), cudaMemcpyDeviceToHost,
+                               model->stream));
+    CUDA_CHECK(cudaStreamSynchronize(model->stream));
+    return *model->mean_host;
+}

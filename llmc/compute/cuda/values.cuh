@@ -1,0 +1,147 @@
+/* What all kernels share: rows of fp32 or bf16 read and written as fp32, and sums over a warp or a block in a
+ * fixed order. Included by the CUDA operations only.
+ */
+#ifndef LLMC_COMPUTE_CUDA_VALUES_CUH
+#define LLMC_COMPUTE_CUDA_VALUES_CUH
+
+#include <cuda_bf16.h>
+#include <stdint.h>
+
+#include "instructions.cuh"
+#include "llmc/compute/cuda/launch.cuh"
+#include "llmc/model/dtype.h"
+
+static const int WARP = 32;
+
+/* An array on the device whose elements are fp32 or bf16. Borrowed, never owned. */
+typedef struct Tensor {
+    void *data;
+    DType type;
+} Tensor;
+
+static inline Tensor tensor_at(Tensor tensor, int64_t offset)
+{
+    return Tensor{(char *)tensor.data + offset * dtype_bytes(tensor.type), tensor.type};
+}
+
+/* An operation's kernels are templates of the element type. Runs `statement` with T standing for a
+ * tensor's. */
+#define WITH_TYPE(type, statement)                                                                           \
+    do {                                                                                                     \
+        if ((type) == DTYPE_FP32) {                                                                          \
+            typedef float T;                                                                                 \
+            statement;                                                                                       \
+        } else {                                                                                             \
+            typedef __nv_bfloat16 T;                                                                         \
+            statement;                                                                                       \
+        }                                                                                                    \
+    } while (0)
+
+static inline int64_t div_up(int64_t value, int64_t step)
+{
+    return (value + step - 1) / step;
+}
+
+/* ---- one element
+ * ---------------------------------------------------------------------------------------- */
+
+static __device__ __forceinline__ float value_load(const float *in)
+{
+    return *in;
+}
+
+static __device__ __forceinline__ float value_load(const __nv_bfloat16 *in)
+{
+    return __bfloat162float(*in);
+}
+
+static __device__ __forceinline__ void value_store(float *out, float value)
+{
+    *out = value;
+}
+
+static __device__ __forceinline__ void value_store(__nv_bfloat16 *out, float value)
+{
+    *out = __float2bfloat16_rn(value);
+}
+
+/* ---- four neighbours, aligned to four elements
+ * -------------------------------------------------------------- */
+
+static __device__ __forceinline__ float4 value_load4(const float *in)
+{
+    return *(const float4 *)in;
+}
+
+static __device__ __forceinline__ float4 value_load4(const __nv_bfloat16 *in)
+{
+    uint2 bits = *(const uint2 *)in;
+    return make_float4(__uint_as_float(bits.x << 16), __uint_as_float(bits.x & 0xffff0000u),
+                       __uint_as_float(bits.y << 16), __uint_as_float(bits.y & 0xffff0000u));
+}
+
+static __device__ __forceinline__ void value_store4(float *out, float4 value)
+{
+    *(float4 *)out = value;
+}
+
+static __device__ __forceinline__ void value_store4(__nv_bfloat16 *out, float4 value)
+{
+    *(uint2 *)out = make_uint2(pack_bf16(value.x, value.y), pack_bf16(value.z, value.w));
+}
+
+/* ---- reductions ---------------------------------------------------------------------------------------- */
+
+template <typename T>
+static __device__ __forceinline__ T warp_sum(T value)
+{
+    for (int distance = WARP / 2; distance > 0; distance /= 2) {
+        value += __shfl_xor_sync(0xffffffffu, value, distance);
+    }
+    return value;
+}
+
+static __device__ __forceinline__ float warp_max(float value)
+{
+    for (int distance = WARP / 2; distance > 0; distance /= 2) {
+        value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, distance));
+    }
+    return value;
+}
+
+/* The sum over all threads of a block of whole warps, for every thread. `shared` holds one T a warp; a
+ * barrier stands at both ends, so it may be used again at once. */
+template <typename T>
+static __device__ __forceinline__ T block_sum(T value, T *shared)
+{
+    int warps = (int)blockDim.x / WARP;
+    value = warp_sum(value);
+    if (threadIdx.x % WARP == 0) {
+        shared[threadIdx.x / WARP] = value;
+    }
+    __syncthreads();
+    T sum = 0;
+    for (int i = 0; i < warps; i++) {
+        sum += shared[i];
+    }
+    __syncthreads();
+    return sum;
+}
+
+static __device__ __forceinline__ float block_max(float value, float *shared)
+{
+    int warps = (int)blockDim.x / WARP;
+    value = warp_max(value);
+    if (threadIdx.x % WARP == 0) {
+        shared[threadIdx.x / WARP] = value;
+    }
+    __syncthreads();
+    float maximum = shared[0];
+    for (int i = 1; i < warps; i++) {
+        maximum = fmaxf(maximum, shared[i]);
+    }
+    __syncthreads();
+    return maximum;
+}
+
+#endif

@@ -1,0 +1,60 @@
+#include "llmc/run/program.h"
+
+#include <stdio.h>
+
+#include "llmc/comm/comm.h"
+#include "llmc/run/options.h"
+#include "llmc/run/run.h"
+#include "llmc/run/stop.h"
+#include "llmc/run/train.h"
+
+/* Do what the options ask for. -1 with *error. */
+static int carry_out(EndReason *reason, Run *run, Error *error)
+{
+    *reason = END_DONE;
+    if (run->options.eval_only && run_evaluate(run, -1, error) != 0) {
+        return -1;
+    }
+    if (run->is_training && train(reason, run, error) != 0) {
+        return -1;
+    }
+    return *reason == END_DONE ? run_sample(run, error) : 0;
+}
+
+int program_run(const char *name, const Backend *(*open_device)(Error *error), int argc, char **argv)
+{
+    Error error = {""};
+    error_set_program(name);
+    stop_install();
+    if (comm_init(&argc, &argv, &error) != 0) {
+        error_exit(EXIT_FAILED, "%s", error.text);
+    }
+
+    Options options;
+    if (options_parse(&options, argc, argv, &error) != 0) {
+        error_exit(EXIT_FAILED, "%s", error.text);
+    }
+    if (options.is_help) {
+        options_print_help(stdout);
+        comm_finish();
+        return EXIT_DONE;
+    }
+
+    const Backend *backend = open_device(&error);
+    Run run;
+    if (!backend || run_open(&run, &options, backend, &error) != 0) {
+        error_exit(EXIT_FAILED, "%s", error.text);
+    }
+
+    EndReason reason;
+    if (carry_out(&reason, &run, &error) != 0) {
+        error_exit(EXIT_FAILED, "%s", error.text);
+    }
+    int exit_code = run_finish(&run, reason, &error);
+    if (error.text[0]) {
+        error_exit(exit_code, "%s", error.text);
+    }
+    run_close(&run);
+    comm_finish();
+    return exit_code;
+}
