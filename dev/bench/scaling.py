@@ -3,13 +3,14 @@
 and print where the time of a step goes.
 
     dev/bench/scaling.py [--ranks 1,2,4] [--overlap on,off] [--reduce exact] [--mbit 4000] [--delay_us 0]
-                         [--steps 5] [--retries 0] [--json FILE] [--trace FILE] [-- OPTIONS...]
+                         [--steps 5] [--json FILE] [--trace FILE] [-- OPTIONS...]
 
 Each rank has a network namespace of its own, joined by a veth pair to a bridge; tc shapes what leaves it (tbf
 for the rate, netem for the delay). Where that is not allowed the ranks talk over loopback, and the output says
 so. Namespaces go away however this ends, SIGKILL apart. --json appends what was measured to a file for
-scaling_model.py. The model is GPT-2 124M unless options say otherwise; tokens are random, as unequally
-frequent as words are (Zipf).
+scaling_model.py; --show FILE prints such a file as the table. The model is GPT-2 124M unless options say otherwise; tokens are random, as unequally
+frequent as words are (Zipf). A figure is the median of the steps that other programs did not disturb, `steps` of
+them: of the cores they had at most `others` in any of these.
 """
 import argparse
 import array
@@ -17,7 +18,6 @@ import json
 import os
 import random
 import re
-import resource
 import shutil
 import signal
 import socket
@@ -120,8 +120,51 @@ def free_port():
         return one.getsockname()[1]
 
 
+class Calm:
+    """Which share of the cores others had during each step of a run, told from outside while it runs."""
+
+    def __init__(self, log, ranks):
+        self.log, self.ranks = log, ranks
+        self.line_count = 0
+        self.before = self.now()
+        self.others = {}
+
+    def now(self):
+        ticks = 0
+        for rank in self.ranks:
+            try:
+                with open("/proc/%d/stat" % rank.pid) as stat:
+                    ticks += sum(int(word) for word in stat.read().rsplit(")", 1)[1].split()[11:13])
+            except OSError:
+                pass  # has ended
+        with open("/proc/stat") as stat:
+            everybody = sum(int(word) for word in stat.readline().split()[1:4])
+        return time.monotonic(), (everybody - ticks) / os.sysconf("SC_CLK_TCK")
+
+    def look(self):
+        """Called often: a step ends where its line appears in the log."""
+        try:
+            with open(self.log) as log:
+                lines = log.read().splitlines()
+        except OSError:
+            return
+        for line in lines[self.line_count:]:
+            if line.startswith('{"event":"step"') and line.endswith("}"):
+                now = self.now()
+                seconds, theirs = (after - before for after, before in zip(now, self.before))
+                self.before = now
+                self.others[json.loads(line)["iter"]] = max(0, theirs) / seconds / os.cpu_count()
+        self.line_count = len(lines)
+
+    def steps(self):
+        """Those that nobody disturbed, or half of all if that is more: the calmest."""
+        steps = sorted((iteration for iteration in self.others if iteration >= WARMUP_STEPS), key=self.others.get)
+        calm = sum(self.others[iteration] <= DISTURBED for iteration in steps)
+        return steps[:max(calm, (len(steps) + 1) // 2)]
+
+
 def train(program, folder, network, rank_count, options):
-    """The folder of the run's log and trace."""
+    """The folder of the run's log and trace, and its calm steps."""
     out = os.path.join(folder, "out")
     shutil.rmtree(out, ignore_errors=True)
     environment = dict(os.environ, OMP_WAIT_POLICY="passive", WORLD_SIZE=str(rank_count),
@@ -133,6 +176,10 @@ def train(program, folder, network, rank_count, options):
             with open(os.path.join(folder, "output.%d" % rank), "w") as output:
                 ranks.append(subprocess.Popen(command, env=dict(environment, RANK=str(rank), LOCAL_RANK=str(rank)),
                                               stdout=output, stderr=output))
+        calm = Calm(os.path.join(out, "log.jsonl"), ranks)
+        while any(rank.poll() is None for rank in ranks):
+            calm.look()
+            time.sleep(0.02)
         statuses = [rank.wait() for rank in ranks]
     finally:
         for rank in ranks:
@@ -141,21 +188,21 @@ def train(program, folder, network, rank_count, options):
     if any(statuses):
         with open(os.path.join(folder, "output.%d" % statuses.index(max(statuses)))) as output:
             sys.exit("train_gpt2 ended with %s: %s" % (statuses, output.read()[-500:]))
-    return out
+    return out, calm
 
 
-def read_steps(out):
+def read_steps(out, iterations):
     with open(os.path.join(out, "log.jsonl")) as log:
-        steps = [line for line in map(json.loads, log) if line["event"] == "step" and line["iter"] >= WARMUP_STEPS]
+        steps = [line for line in map(json.loads, log) if line["event"] == "step" and line["iter"] in iterations]
     names = ("ms", "compute_ms", "comm_ms", "exposed_ms")
     return {name: statistics.median(step[name] for step in steps) for name in names}
 
 
-def read_trace(out):
+def read_trace(out, iterations):
     """Medians over steps of rank 0's spans: backward's parts, and each bucket's bytes and time."""
     with open(os.path.join(out, "trace.json")) as trace:
         events = [event for event in json.load(trace)["traceEvents"] if event["ph"] == "X" and event["pid"] == 0 and
-                  event["args"]["iter"] >= WARMUP_STEPS]
+                  event["args"]["iter"] in iterations]
     spans, buckets = {}, {}
     for event in events:
         spans.setdefault(event["name"], []).append(event["dur"] / 1e3)
@@ -173,27 +220,18 @@ def read_trace(out):
                         for name, values in buckets.items()]}
 
 
-def processor_seconds():
-    """Of everybody, and of the ranks that have ended."""
-    with open("/proc/stat") as stat:
-        everybody = sum(int(word) for word in stat.readline().split()[1:4]) / os.sysconf("SC_CLK_TCK")
-    ranks = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return everybody, ranks.ru_utime + ranks.ru_stime
-
-
 def measure(program, folder, network, arguments, rank_count, overlap, reduce):
     options = OPTIONS + ["--train_data=%s/train.bin" % folder, "--val_data=%s/val.bin" % folder,
                          "--max_iters=%d" % (WARMUP_STEPS + arguments.steps),
                          "--trace=%d" % (WARMUP_STEPS + arguments.steps),
                          "--overlap=" + {"on": "true", "off": "false"}[overlap], "--reduce=" + reduce]
-    begin, before = time.monotonic(), processor_seconds()
-    out = train(program, folder, network, rank_count, options + arguments.options)
-    everybody, ranks = (after - before for after, before in zip(processor_seconds(), before))
+    out, calm = train(program, folder, network, rank_count, options + arguments.options)
+    steps = calm.steps()
     row = {"ranks": rank_count, "overlap": overlap, "reduce": reduce, "mbit": arguments.mbit if network.is_shaped else 0,
            "delay_us": arguments.delay_us, "cores": os.cpu_count(),
-           "others": max(0, everybody - ranks) / (time.monotonic() - begin) / os.cpu_count()}
-    row.update(read_steps(out))
-    row.update(read_trace(out))
+           "steps": len(steps), "others": max(calm.others[step] for step in steps)}
+    row.update(read_steps(out, steps))
+    row.update(read_trace(out, steps))
     row["hidden"] = 1 - row["exposed_ms"] / row["comm_ms"] if rank_count > 1 else None
     row["bytes"] = sum(size for _, size, _ in row["buckets"])
     row["bus_gb_per_s"] = 2 * (rank_count - 1) / rank_count * row["bytes"] / row["comm_ms"] / 1e6 if rank_count > 1 else None
@@ -204,17 +242,22 @@ def measure(program, folder, network, arguments, rank_count, overlap, reduce):
     return row
 
 
-def measure_calmly(*what):
-    """Again, a few times, while others use the machine; the row with the least of that."""
-    arguments, rows = what[3], []
-    for _ in range(1 + arguments.retries):
-        rows.append(measure(*what))
-        if rows[-1]["others"] <= DISTURBED:
-            break
-    return min(rows, key=lambda row: row["others"])
-
-
 # ---- what is printed ---------------------------------------------------------------------------------------
+
+
+HEADER = "\nranks  overlap reduce   step ms   compute      comm   exposed  hidden       MB  bus GB/s  steps  others"
+
+
+def show(path):
+    """What --json wrote, a table for each rate of the link."""
+    with open(path) as file:
+        rows = [json.loads(line) for line in file]
+    for mbit in sorted({row["mbit"] for row in rows}, reverse=True):
+        print("\nlink: %s" % ("%d Mb/s each way" % mbit if mbit else "loopback"), end="")
+        print(HEADER)
+        for row in sorted(rows, key=lambda row: (row["ranks"], row["reduce"], row["overlap"])):
+            if row["mbit"] == mbit:
+                print_row(row)
 
 
 def print_row(row):
@@ -225,7 +268,7 @@ def print_row(row):
           number(row["exposed_ms"] if row["ranks"] > 1 else None), number(row["hidden"], "%7.3f"),
           number(row["bytes"] / 1e6 if row["ranks"] > 1 else None, "%8.1f"),
           number(row["bus_gb_per_s"], "%8.3f"),
-          "  disturbed: others had %.0f%% of the cores" % (100 * row["others"]) if row["others"] > DISTURBED else "", flush=True)
+          number(row["steps"], "%6d"), "%6.0f%%" % (100 * row["others"]), flush=True)
 
 
 def machine():
@@ -241,16 +284,18 @@ def parse():
     parser.add_argument("--reduce", default="exact")
     parser.add_argument("--mbit", type=int, default=4000)
     parser.add_argument("--delay_us", type=int, default=0)
-    parser.add_argument("--retries", type=int, default=0, help="of a row that others disturbed")
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--json")
     parser.add_argument("--trace", help="where the last run's trace.json goes")
+    parser.add_argument("--show")
     parser.add_argument("options", nargs="*")
     return parser.parse_args()
 
 
 def main():
     arguments = parse()
+    if arguments.show:
+        return show(arguments.show)
     for name in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, lambda number, frame: sys.exit(128 + number))
     program = os.path.abspath(os.path.join(os.environ.get("PROGRAMS", REPOSITORY), "train_gpt2"))
@@ -268,11 +313,11 @@ def main():
         print("options:", " ".join(OPTIONS[:5] + arguments.options))
         if max(rank_counts) > os.cpu_count():
             print("more ranks than %d cores share them: their compute times are not those of a machine each" % os.cpu_count())
-        print("\nranks  overlap reduce   step ms   compute      comm   exposed  hidden       MB  bus GB/s")
+        print(HEADER)
         for rank_count in rank_counts:
             for reduce in arguments.reduce.split(","):
                 for overlap in arguments.overlap.split(",") if rank_count > 1 else ["on"]:
-                    row = measure_calmly(program, folder, network, arguments, rank_count, overlap, reduce)
+                    row = measure(program, folder, network, arguments, rank_count, overlap, reduce)
                     print_row(row)
                     if arguments.json:
                         with open(arguments.json, "a") as file:

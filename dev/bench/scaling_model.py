@@ -173,7 +173,24 @@ def check(rows):
                step.ms, 100 * error, row["exposed_ms"], step.exposed, hidden, "  (fitted)" if is_fitted else ""))
     print("step time of what was not fitted: mean error %.1f%%, largest %.1f%%" %
           (100 * statistics.mean(errors), 100 * max(errors)) if errors else "")
-    return compute, link_fit, slowdown
+    check_late_rows(rows, with_overlap, compute, link_fit, slowdown)
+
+
+def check_late_rows(rows, exact, compute, link_fit, slowdown):
+    """What it gains that lm_head's part of wte goes first: fp32 sends half the bytes and wte as a whole at the end, so
+    that on a link of half the rate it is the same step without late rows."""
+    link = Link(link_fit[0] * 2, link_fit[1] * exact["mbit"] / 8 * 1e3, slowdown * exact["mbit"] / 4000)
+    slots = exact["options"]["gradient_accumulation_steps"] // 2
+    with_rows, without = (play(shape_of(exact), compute, link, "exact", slots, late_rows_of(exact), early_head=early)
+                          for early in (True, False))
+    print("\nwte's tail, 2 ranks at %d Mb/s, overlap: exposed ms and hidden fraction" % exact["mbit"])
+    print("  predicted: lm_head's part first %.0f %.3f, wte as a whole last %.0f %.3f" %
+          (with_rows.exposed, 1 - with_rows.exposed / with_rows.comm, without.exposed, 1 - without.exposed / without.comm))
+    fp32 = find(rows, ranks=2, reduce="fp32", overlap="on", mbit=exact["mbit"] // 2)
+    if fp32:
+        print("  measured: lm_head's part first %.0f %.3f, wte as a whole last (fp32 at half the rate) %.0f %.3f;" %
+              (exact["exposed_ms"], exact["hidden"], fp32["exposed_ms"], fp32["hidden"]), end=" ")
+        print("step %.0f ms instead of %.0f" % (exact["ms"], fp32["ms"]))
 
 
 # ---- asked about GPUs --------------------------------------------------------------------------------------
