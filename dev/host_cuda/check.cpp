@@ -69,26 +69,23 @@ static void describe_code(const void *code, char *function, size_t function_byte
 void check_failed(const void *where, const char *format, ...)
 {
     static std::mutex only_once;
-    static bool has_failed;
     char what[512], name[256], line[256], ignored[256];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(what, sizeof what, format, arguments);
     va_end(arguments);
-    only_once.lock(); /* never unlocked: one line, whatever other threads find */
-    if (has_failed || !block_now) {
-        fprintf(stderr, "host_cuda: %s\n", what);
+    only_once.lock(); /* and never unlocked: one line, whatever other threads find */
+    if (where) {
+        describe_code((const char *)where - 1, name, sizeof name, line, sizeof line);
+    }
+    const char *place = where && !strchr(line, '?') ? line : "", *comma = *place ? ", " : "";
+    if (!block_now) {
+        fprintf(stderr, "host_cuda: %s%s%s\n", place, *place ? ": " : "", what);
         _exit(1);
     }
-    has_failed = true;
     describe_code(block_now->launch->kernel, name, sizeof name, ignored, sizeof ignored);
-    snprintf(line, sizeof line, "?");
-    if (where) {
-        describe_code((const char *)where - 1, ignored, sizeof ignored, line, sizeof line);
-    }
     fprintf(stderr, "host_cuda: kernel %s, block (%u,%u,%u), thread (%u,%u,%u)%s%s: %s\n", name, blockIdx.x,
-            blockIdx.y, blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z, line[0] == '?' ? "" : ", ",
-            line[0] == '?' ? "" : line, what);
+            blockIdx.y, blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z, comma, place, what);
     _exit(1);
 }
 
@@ -292,7 +289,11 @@ static inline void touched(const void *memory, size_t bytes, Access access, bool
                            const void *where)
 {
     if (!block_now) {
-        return; /* host code */
+        if (memory_is_device(memory)) {
+            check_failed(where, "host code %s %zu bytes of device memory at %p",
+                         access == ACCESS_READ ? "reads" : "writes", bytes, memory);
+        }
+        return;
     }
     if (is_aligned && (uintptr_t)memory % bytes) {
         check_failed(where, "touches %zu bytes at %p, which is not a multiple of %zu", bytes, memory, bytes);

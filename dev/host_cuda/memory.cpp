@@ -8,7 +8,6 @@
 
 enum { GAP_BYTES = 1 << 20 }; /* around each allocation, so that what runs over its end meets nothing live */
 
-static std::vector<Allocation> allocations; /* by address */
 static size_t device_bytes;
 static thread_local int device_now;
 
@@ -113,6 +112,13 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int dev
 
 /* ---- allocations -------------------------------------------------------------------------------------- */
 
+/* By address. Never freed: host code is checked until the process ends. */
+static std::vector<Allocation> &table(void)
+{
+    static std::vector<Allocation> *allocations = new std::vector<Allocation>();
+    return *allocations;
+}
+
 static bool begins_later(uintptr_t address, const Allocation &allocation)
 {
     return address < allocation.begin;
@@ -122,11 +128,18 @@ const Allocation *memory_find(const void *memory, size_t bytes)
 {
     static const Allocation none = {0, 0, MEMORY_NONE};
     uintptr_t address = (uintptr_t)memory;
+    std::vector<Allocation> &allocations = table();
     auto next = std::upper_bound(allocations.begin(), allocations.end(), address, begins_later);
     if (next == allocations.begin() || address + bytes > (next - 1)->end) {
         return &none;
     }
     return &*(next - 1);
+}
+
+bool memory_is_device(const void *memory)
+{
+    std::unique_lock<std::mutex> held(api_mutex, std::try_to_lock);
+    return held && memory_find(memory, 1)->kind == MEMORY_DEVICE;
 }
 
 static cudaError_t allocate(ApiCall *call, void **memory, size_t bytes, Memory kind)
@@ -146,6 +159,7 @@ static cudaError_t allocate(ApiCall *call, void **memory, size_t bytes, Memory k
     }
     memset(begin, 0xFF, bytes); /* not a number: nothing good comes of reading what was never written */
     Allocation allocation = {(uintptr_t)begin, (uintptr_t)begin + bytes, kind};
+    std::vector<Allocation> &allocations = table();
     allocations.insert(
         std::upper_bound(allocations.begin(), allocations.end(), allocation.begin, begins_later), allocation);
     device_bytes += kind == MEMORY_DEVICE ? bytes : 0;
@@ -164,7 +178,7 @@ static cudaError_t release(ApiCall *call, void *memory, Memory kind)
         return call->end(cudaErrorInvalidValue);
     }
     size_t bytes = found->end - found->begin;
-    allocations.erase(allocations.begin() + (found - allocations.data()));
+    table().erase(table().begin() + (found - table().data()));
     device_bytes -= kind == MEMORY_DEVICE ? bytes : 0;
     /* The address is never used again, so that a use after this is found out. */
     mmap(memory, (bytes + 4095) / 4096 * 4096, PROT_NONE,

@@ -123,6 +123,11 @@ struct Allocation {
  * of cudaMalloc and the like. */
 const Allocation *memory_find(const void *memory, size_t bytes);
 
+/* Whether host code meets device memory here; false also while another thread is inside the API. */
+bool memory_is_device(const void *memory);
+
+extern std::mutex api_mutex;
+
 /* One call of the API: holds the lock, and knows the error that makes every call fail. */
 struct ApiCall {
     std::unique_lock<std::mutex> lock;

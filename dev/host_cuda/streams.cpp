@@ -35,7 +35,7 @@ struct CUevent_st {
     bool has_time;
 };
 
-static std::mutex api_mutex;
+std::mutex api_mutex;
 static std::condition_variable host_function_done;
 static CUstream_st legacy = {{}, true, false, 0};
 static std::vector<CUstream_st *> streams = {&legacy};

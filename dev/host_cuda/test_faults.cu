@@ -68,6 +68,13 @@ static void run_on_pinned_memory(void)
     EXPECT(data[5] == 1.0f, "%g", data[5]);
 }
 
+static void touch_device_memory(void)
+{
+    float *data = on_device<float>(NULL, THREADS);
+    data[3] = 1.0f;
+    EXPECT(0, "a host must not write there");
+}
+
 /* ---- 2: shared memory never written ------------------------------------------------------------------- */
 
 __global__ void unwritten(float *data, int mistake)
@@ -239,6 +246,7 @@ static const Test tests[] = {
     {"pairs, mistake 1", run<pairs, 1>, "which is not a multiple of 8"},
     {"freed memory", run_on_freed_memory, "outside every live allocation"},
     {"host memory", run_on_host_memory, "outside every live allocation"},
+    {"device memory in host code", touch_device_memory, "host code writes 4 bytes of device memory"},
     {"pinned memory is the device's as well", run_on_pinned_memory, NULL},
     {"unwritten passes", run<unwritten, 0>, NULL},
     {"unwritten, mistake 1", run<unwritten, 1>, "reads shared byte 308, never written"},
