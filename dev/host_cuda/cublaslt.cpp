@@ -104,16 +104,6 @@ cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout)
     return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
-                                                cublasLtMatrixLayoutAttribute_t what, const void *value,
-                                                size_t bytes)
-{
-    int64_t *field = what == CUBLASLT_MATRIX_LAYOUT_ROWS   ? &layout->rows
-                     : what == CUBLASLT_MATRIX_LAYOUT_COLS ? &layout->columns
-                                                           : &layout->ld;
-    return set(field, value, bytes, 8);
-}
-
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *preference)
 {
     *preference = new HostMatmulPreference();
@@ -135,15 +125,6 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
 }
 
 /* ---- algorithms: there is one ------------------------------------------------------------------------- */
-
-cublasStatus_t cublasLtMatmulAlgoGetIds(cublasLtHandle_t, cublasComputeType_t, cudaDataType_t, cudaDataType_t,
-                                        cudaDataType_t, cudaDataType_t, cudaDataType_t, int requested,
-                                        int *ids, int *found)
-{
-    *found = requested > 0;
-    ids[0] = 1;
-    return requested > 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
-}
 
 cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *,
                                                     cublasLtMatmulAlgoConfigAttributes_t what, void *value,

@@ -198,11 +198,6 @@ cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned int)
     return allocate(&call, memory, bytes, MEMORY_PINNED);
 }
 
-cudaError_t cudaMallocHost(void **memory, size_t bytes)
-{
-    return cudaHostAlloc(memory, bytes, cudaHostAllocDefault);
-}
-
 cudaError_t cudaFree(void *memory)
 {
     ApiCall call;

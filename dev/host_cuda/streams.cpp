@@ -253,27 +253,11 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned int flags)
     return cudaStreamCreateWithPriority(stream, flags, 0);
 }
 
-cudaError_t cudaStreamCreate(cudaStream_t *stream)
-{
-    return cudaStreamCreateWithPriority(stream, cudaStreamDefault, 0);
-}
-
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
     ApiCall call;
     run_until_idle(&call.lock, stream ? stream : &legacy);
     return call.end(device_error());
-}
-
-/* Time passes while a program asks, so that asking in a loop ends. */
-cudaError_t cudaStreamQuery(cudaStream_t stream)
-{
-    ApiCall call;
-    CUstream_st *asked = stream ? stream : &legacy;
-    if (!asked->queue.empty()) {
-        run_one(&call.lock);
-    }
-    return device_error() ? device_error() : asked->queue.empty() ? cudaSuccess : cudaErrorNotReady;
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
@@ -312,11 +296,6 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags)
     return call.error;
 }
 
-cudaError_t cudaEventCreate(cudaEvent_t *event)
-{
-    return cudaEventCreateWithFlags(event, cudaEventDefault);
-}
-
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     ApiCall call;
@@ -339,6 +318,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
     return call.end(device_error());
 }
 
+/* Time passes while a program asks, so that asking in a loop ends. */
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
     ApiCall call;

@@ -98,7 +98,7 @@ static inline T *on_device(const T *from, size_t count)
     if (from) {
         CUDA_CHECK(cudaMemcpy(memory, from, count * sizeof(T), cudaMemcpyHostToDevice));
     } else {
-        CUDA_CHECK(cudaMemset(memory, 0, count * sizeof(T)));
+        CUDA_CHECK(cudaMemsetAsync(memory, 0, count * sizeof(T), 0));
     }
     return memory;
 }

@@ -85,7 +85,7 @@ static int wrong_with_null_stream(unsigned int flags)
     cudaStream_t streams[2] = {stream_with(flags), stream_with(flags)};
     int *cells = on_device<int>(NULL, 3);
     for (int i = 0; i < SEEDS; i++) {
-        CUDA_CHECK(cudaMemset(cells, 0, 3 * sizeof *cells));
+        CUDA_CHECK(cudaMemsetAsync(cells, 0, 3 * sizeof *cells, 0));
         CUDA_CHECK(cudaDeviceSynchronize());
         launch(set_value, 1, 1, 0, streams[0], cells, 7);
         launch(add_value, 1, 1, 0, 0, cells + 1, (const int *)cells, 10);
