@@ -329,6 +329,20 @@ void __tsan_write_range(void *memory, size_t bytes)
     touched(memory, bytes, ACCESS_WRITE, false, __builtin_return_address(0));
 }
 
+/* clang's, for copies that it does not expand. */
+void *__tsan_memcpy(void *to, const void *from, size_t bytes)
+{
+    __tsan_read_range((void *)from, bytes);
+    __tsan_write_range(to, bytes);
+    return memcpy(to, from, bytes);
+}
+
+void *__tsan_memset(void *to, int value, size_t bytes)
+{
+    __tsan_write_range(to, bytes);
+    return memset(to, value, bytes);
+}
+
 void __tsan_init(void)
 {
     is_on = true;
@@ -343,6 +357,10 @@ void __tsan_func_exit(void)
 }
 
 void __tsan_vptr_update(void **, void *)
+{
+}
+
+void __tsan_vptr_read(void **)
 {
 }
 
