@@ -1,0 +1,244 @@
+/* Matrix products on the GPU (or on host_cuda) against a loop in double: each epilogue, types, transposes,
+ * sizes that divide nothing, pointers of little alignment. */
+#include "dev/ops/test_cuda.cuh"
+
+#include "llmc/compute/cuda/matmul.cuh"
+
+static const char *const epilogue_names[MATMUL_EPILOGUES] = {"plain", "bias", "bias and GELU",
+                                                             "GELU backward"};
+
+struct Case {
+    int M, N, K;
+    DType in, out;
+    int is_a_transposed, is_b_transposed, accumulates;
+    MatmulEpilogue epilogue;
+    int shift; /* elements before each matrix */
+};
+
+struct Operands {
+    Floats a, b, bias, before, out; /* as the device has them: rounded */
+};
+
+struct ProductExpected {
+    Expected out, before;
+};
+
+static double gelu(double x)
+{
+    return 0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
+}
+
+static double gelu_slope(double x)
+{
+    double t = tanh(0.7978845608028654 * (x + 0.044715 * x * x * x));
+    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * 0.7978845608028654 * (1 + 0.134145 * x * x);
+}
+
+/* One element: the sum, then what the epilogue makes of it. Tensor cores may cut instead of rounding when they
+ * add, which doubles an addition's error; neither gelu's slope exceeds 1.13 nor its slope's slope 1.2. */
+static void expect_element(ProductExpected *e, const Case *c, const Operands *in, size_t m, size_t n)
+{
+    size_t M = (size_t)c->M, N = (size_t)c->N, K = (size_t)c->K, i = m * N + n;
+    double sum = 0, size = 0, u = FP32_ROUNDING, rounding = rounding_of(c->out);
+    for (size_t k = 0; k < K; k++) {
+        double a = in->a[c->is_a_transposed ? k * M + m : m * K + k];
+        double b = in->b[c->is_b_transposed ? n * K + k : k * N + n];
+        sum += a * b;
+        size += fabs(a * b);
+    }
+    double error = 2 * u * (double)(K + 2) * size;
+    if (c->accumulates) {
+        sum += in->out[i];
+        error += 2 * u * (fabs(sum) + fabs(in->out[i]));
+    }
+    if (c->epilogue == MATMUL_BIAS || c->epilogue == MATMUL_BIAS_GELU) {
+        sum += in->bias[n];
+        error += u * (fabs(sum) + fabs(in->bias[n]));
+    }
+    if (c->epilogue == MATMUL_BIAS_GELU) {
+        error += rounding * fabs(sum);
+        e->before.set(i, sum, error);
+        error = 1.13 * error + 8 * u * (1 + fabs(sum));
+        sum = gelu(sum);
+    }
+    if (c->epilogue == MATMUL_GELU_BACKWARD) { /* by a kernel of our own the product is rounded before */
+        double slope = gelu_slope(in->before[i]);
+        error = fabs(slope) * (error + rounding * fabs(sum)) + 16 * u * fabs(sum);
+        sum *= slope;
+    }
+    e->out.set(i, sum, error + rounding * fabs(sum));
+}
+
+static ProductExpected expect_product(const Case *c, const Operands *in)
+{
+    size_t count = (size_t)c->M * c->N;
+    ProductExpected e = {Expected(count), Expected(count)};
+    for (size_t i = 0; i < count; i++) {
+        expect_element(&e, c, in, i / (size_t)c->N, i % (size_t)c->N);
+    }
+    return e;
+}
+
+static void check_product(Matmuls *matmuls, const Case *c)
+{
+    char where[200];
+    size_t M = (size_t)c->M, N = (size_t)c->N, K = (size_t)c->K;
+    Operands in = {normal_values(M * K, 1, 1), normal_values(K * N, 0.5f, 2), normal_values(N, 1, 3),
+                   normal_values(M * N, 1, 4), normal_values(M * N, 1, 5)};
+    DeviceTensor a(&in.a, c->in, c->shift), b(&in.b, c->in, c->shift), bias(&in.bias, c->out, c->shift);
+    DeviceTensor before(&in.before, c->out, c->shift), out(&in.out, c->out, c->shift);
+    if (c->epilogue == MATMUL_BIAS_GELU) { /* is written */
+        CUDA_CHECK(cudaMemset(before.bytes.data, 0xff, before.bytes.count));
+    }
+    if (!c->accumulates) { /* must not be read */
+        CUDA_CHECK(cudaMemset(out.bytes.data, 0xff, out.bytes.count));
+    }
+    Matmul product = {out.tensor,     a.tensor,    b.tensor,           c->M,
+                      c->N,           c->K,        c->is_a_transposed, c->is_b_transposed,
+                      c->accumulates, c->epilogue, bias.tensor.data,   before.tensor.data};
+    snprintf(where, sizeof(where), "%d x %d x %d, %s to %s, transposed %d %d, accumulates %d, %s, shift %d",
+             c->M, c->N, c->K, type_name(c->in), type_name(c->out), c->is_a_transposed, c->is_b_transposed,
+             c->accumulates, epilogue_names[c->epilogue], c->shift);
+    matmul(matmuls, &product, 0);
+    ProductExpected e = expect_product(c, &in);
+    Floats first = out.read();
+    check_tensor(where, "out", first, e.out);
+    if (c->epilogue == MATMUL_BIAS_GELU) {
+        check_tensor(where, "before", before.read(), e.before);
+    }
+    if (!c->accumulates) { /* the plan is remembered now: the same bits */
+        matmul(matmuls, &product, 0);
+        check_same(where, "out again", out.read(), first);
+    }
+}
+
+static const int shapes[][3] = {{1, 1, 1},    {3, 5, 7},    {17, 33, 65},   {64, 48, 96},
+                                {1, 384, 64}, {130, 64, 1}, {128, 128, 257}};
+enum { SHAPES = sizeof(shapes) / sizeof(shapes[0]) };
+
+static Case case_of(const int *shape, DType in, DType out, MatmulEpilogue epilogue)
+{
+    return Case{shape[0], shape[1], shape[2], in, out, 0, 0, 0, epilogue, 0};
+}
+
+static void check_shapes(Case like)
+{
+    Matmuls *matmuls = matmuls_create();
+    for (int i = 0; i < SHAPES; i++) {
+        Case c = like;
+        c.M = shapes[i][0];
+        c.N = shapes[i][1];
+        c.K = shapes[i][2];
+        check_product(matmuls, &c);
+    }
+    matmuls_free(matmuls);
+}
+
+/* out = inp weight^T + bias, with GELU or without, and logits. */
+static void test_forward(void **state)
+{
+    (void)state;
+    for (DType type : {DTYPE_FP32, DTYPE_BF16}) {
+        for (MatmulEpilogue epilogue : {MATMUL_PLAIN, MATMUL_BIAS, MATMUL_BIAS_GELU}) {
+            Case c = case_of(shapes[0], type, type, epilogue);
+            c.is_b_transposed = 1;
+            check_shapes(c);
+        }
+    }
+    Case logits = case_of(shapes[0], DTYPE_BF16, DTYPE_FP32, MATMUL_PLAIN);
+    logits.is_b_transposed = 1;
+    check_shapes(logits);
+}
+
+/* d_inp = d_out weight, with GELU's slope or without. */
+static void test_gradient_of_inputs(void **state)
+{
+    (void)state;
+    for (DType type : {DTYPE_FP32, DTYPE_BF16}) {
+        check_shapes(case_of(shapes[0], type, type, MATMUL_PLAIN));
+        check_shapes(case_of(shapes[0], type, type, MATMUL_GELU_BACKWARD));
+    }
+}
+
+/* d_weight = or += d_out^T inp, always in fp32. */
+static void test_gradient_of_weights(void **state)
+{
+    (void)state;
+    for (DType type : {DTYPE_FP32, DTYPE_BF16}) {
+        for (int accumulates : {0, 1}) {
+            Case c = case_of(shapes[0], type, DTYPE_FP32, MATMUL_PLAIN);
+            c.is_a_transposed = 1;
+            c.accumulates = accumulates;
+            check_shapes(c);
+        }
+    }
+}
+
+/* Rows of a chunk may begin anywhere. */
+static void test_pointers_of_little_alignment(void **state)
+{
+    (void)state;
+    Matmuls *matmuls = matmuls_create();
+    for (int shift : {1, 2, 4, 8}) {
+        for (DType type : {DTYPE_FP32, DTYPE_BF16}) {
+            Case c = case_of(shapes[3], type, type, MATMUL_BIAS_GELU);
+            c.is_b_transposed = 1;
+            c.shift = shift;
+            check_product(matmuls, &c);
+            c = case_of(shapes[2], type, DTYPE_FP32, MATMUL_PLAIN);
+            c.is_a_transposed = c.accumulates = 1;
+            c.shift = shift;
+            check_product(matmuls, &c);
+        }
+    }
+    matmuls_free(matmuls);
+}
+
+/* Terms that cancel show what a sum kept in less than fp32 loses, by TF32 or by parts of K rounded to bf16. */
+static void test_sums_are_fp32(void **state)
+{
+    (void)state;
+    const size_t M = 16, N = 16, K = 4096;
+    Matmuls *matmuls = matmuls_create();
+    for (DType type : {DTYPE_FP32, DTYPE_BF16}) {
+        Floats a(M * K), b = normal_values(N * K, 1, 2), expected(M * N);
+        for (size_t i = 0; i < M * K; i++) {
+            a[i] = i % K < K / 2 ? 1.0f : -1.0f;
+        }
+        for (size_t i = 0; i < N * K; i++) { /* the second half cancels the first but for 2^-11 a column */
+            float kept = i % K < K / 2 ? ldexpf(roundf(ldexpf(b[i], 5)), -5) : b[i - K / 2];
+            b[i] = fminf(fmaxf(kept, -2), 2);
+        }
+        for (size_t n = 0; n < N; n++) {
+            b[n * K] = type == DTYPE_FP32 ? 1 + 0x1p-11f : 0x1p-11f;
+            b[n * K + K / 2] = type == DTYPE_FP32 ? 1.0f : 0.0f;
+        }
+        for (float &value : expected) {
+            value = 0x1p-11f;
+        }
+        DeviceTensor d_a(&a, type), d_b(&b, type), out(M * N, type);
+        Matmul product = {};
+        product.out = out.tensor;
+        product.a = d_a.tensor;
+        product.b = d_b.tensor;
+        product.M = (int)M;
+        product.N = (int)N;
+        product.K = (int)K;
+        product.is_b_transposed = 1;
+        matmul(matmuls, &product, 0);
+        check_same(type_name(type), "what does not cancel", out.read(), expected);
+    }
+    matmuls_free(matmuls);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_forward),
+        cmocka_unit_test(test_gradient_of_inputs),
+        cmocka_unit_test(test_gradient_of_weights),
+        cmocka_unit_test(test_pointers_of_little_alignment),
+        cmocka_unit_test(test_sums_are_fp32),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
