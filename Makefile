@@ -24,13 +24,10 @@ CFLAGS   += -std=c11 $(OPTIMIZE) -g -Wall -Wextra -Werror -Wno-format-truncation
 CFLAGS   += -fopenmp -fno-math-errno -fno-trapping-math
 CXXFLAGS += -std=c++20 -O2 -g -Wall -Wextra -Werror -MMD -MP -fopenmp
 LDLIBS   += -ldnnl -lzstd -ljansson -lm -lpthread
-ifneq ($(SANITIZE),)
-CFLAGS   += -fsanitize=$(SANITIZE) -fno-omit-frame-pointer -fno-sanitize-recover=all
-endif
-ifeq ($(MPI),1)
-MPI_CFLAGS := $(shell mpicc --showme:compile 2>/dev/null)
-LDLIBS   += $(shell mpicc --showme:link 2>/dev/null)
-endif
+CFLAGS   += $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer -fno-sanitize-recover=all)
+mpi       = $(if $(filter 1,$(MPI)),$(shell mpicc --showme:$(1) 2>/dev/null))
+MPI_CFLAGS := $(call mpi,compile)
+LDLIBS   += $(call mpi,link)
 
 # ---- what is built -----------------------------------------------------------------------------------------
 PROGRAMS := train_gpt2 test_gpt2 data_prep/tokenize
@@ -64,12 +61,13 @@ HOST_PROGRAMS := $(CUDA_PROGRAMS:%=%_host)
 HOST_SWITCH  := dev/host_cuda/switch/$(if $(filter x86_64,$(MACHINE)),x86_64,portable).cpp
 HOST_LIBS    := $(patsubst %.cpp,$(B)/%.o,$(wildcard dev/host_cuda/*.cpp) $(HOST_SWITCH)) $(B)/libllmc.a
 HOST_TESTS   := $(if $(filter 1,$(CUDA)),$(patsubst dev/ops/%.cu,$(B)/ops/checked/%,$(wildcard dev/ops/test_*.cu)))
+HOST_TOOLS   := $(if $(filter 1,$(CUDA)),$(HOST_PROGRAMS:%=$(B)/%) $(B)/test_gpt2cu_checked)
 
 MODULE_TESTS := $(patsubst dev/test/%.c,$(B)/test/%,$(wildcard dev/test/test_*.c))
 OP_SOURCES   := $(wildcard dev/ops/test_*.c)
 OP_TESTS     := $(foreach level,$(LEVELS),$(OP_SOURCES:dev/ops/%.c=$(B)/ops/$(level)/%))
 TEST_TOOLS   := $(B)/test/damage
-SHELL_TESTS  := $(wildcard dev/test/test_*.sh)
+SHELL_TESTS  := $(filter-out $(if $(filter 1,$(CUDA)),,%cuda.sh),$(wildcard dev/test/test_*.sh))
 SANITIZER_SHELL_TESTS := $(filter %_cli.sh,$(SHELL_TESTS))
 THREAD_TESTS := $(addprefix $(B)/test/test_,loader writer)
 FUZZERS      := $(patsubst dev/fuzz/%.c,$(B)/fuzz/%,$(wildcard dev/fuzz/fuzz_*.c))
@@ -94,6 +92,10 @@ $(addprefix $(B)/,test_gpt2cu test_gpt2cu_host test_gpt2cu_checked): $(patsubst 
 $(CUDA_PROGRAMS:%=$(B)/%): $(B)/%cu: $(B)/cuda/%.o $(CUDA_SOURCES:%.cu=$(B)/cuda/%.o) $(B)/libllmc.a
 	$(call say,LINK,$@)
 	$(Q)$(CXX) -fopenmp $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(CUDA_LIBS) $(filter-out -ldnnl,$(LDLIBS))
+
+$(B)/ops/cuda/%: $(B)/cuda/dev/ops/%.o $(CUDA_SOURCES:%.cu=$(B)/cuda/%.o) $(B)/libllmc.a
+	$(Q)mkdir -p $(@D) && $(CXX) -fopenmp $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(CUDA_LIBS) \
+	    $(if $(filter test%,$*),-lcmocka) $(filter-out -ldnnl,$(LDLIBS))
 
 $(B)/cuda/%.o: %.cu Makefile | has-nvcc
 	$(call say,NVCC,$<)
@@ -169,8 +171,8 @@ $(eval $(call link_rule,test,,-lcmocka))
 $(eval $(call link_rule,bench))
 $(eval $(call link_rule,fuzz,$(B)/dev/fuzz/driver.o))
 # ---- targets for people ------------------------------------------------------------------------------------
-test: $(PROGRAMS) $(MODULE_TESTS) $(OP_TESTS) $(TEST_TOOLS) $(FUZZERS) ## every test that this machine can run
-	$(Q)PROGRAMS=$(B) dev/test/run.sh $(MODULE_TESTS) $(OP_TESTS) $(SHELL_TESTS)
+test: $(PROGRAMS) $(MODULE_TESTS) $(OP_TESTS) $(HOST_TESTS) $(HOST_TOOLS) $(TEST_TOOLS) $(FUZZERS) ## every test that this machine can run
+	$(Q)PROGRAMS=$(B) dev/test/run.sh $(MODULE_TESTS) $(OP_TESTS) $(HOST_TESTS) $(SHELL_TESTS)
 
 # Under a sanitizer (SANITIZE=...): the modules, the best level's operations, the programs as users meet them.
 BEST_OP_TESTS := $(filter $(B)/ops/$(lastword $(LEVELS))/%,$(OP_TESTS))
@@ -182,9 +184,7 @@ thread-tests: $(B)/data_prep/tokenize $(THREAD_TESTS)
 	$(Q)PROGRAMS=$(B) dev/test/run.sh $(THREAD_TESTS)
 
 bench: $(BENCHES) ## the benchmarks under dev/bench
-
 fuzz: $(FUZZERS) ## the fuzzers under dev/fuzz
-
 format: ## clang-format every source
 	$(Q)git ls-files '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format -i
 

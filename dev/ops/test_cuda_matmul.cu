@@ -79,14 +79,11 @@ static ProductExpected expect_product(const Case *c, const Operands *in)
     return e;
 }
 
-static void check_product(Matmuls *matmuls, const Case *c)
+/* One product with memory of its own. */
+static void run_product(Matmuls *matmuls, const Case *c, Operands *in, const char *where, Floats *found)
 {
-    char where[200];
-    size_t M = (size_t)c->M, N = (size_t)c->N, K = (size_t)c->K;
-    Operands in = {normal_values(M * K, 1, 1), normal_values(K * N, 0.5f, 2), normal_values(N, 1, 3),
-                   normal_values(M * N, 1, 4), normal_values(M * N, 1, 5)};
-    DeviceTensor a(&in.a, c->in, c->shift), b(&in.b, c->in, c->shift), bias(&in.bias, c->out, c->shift);
-    DeviceTensor before(&in.before, c->out, c->shift), out(&in.out, c->out, c->shift);
+    DeviceTensor a(&in->a, c->in, c->shift), b(&in->b, c->in, c->shift), bias(&in->bias, c->out, c->shift);
+    DeviceTensor before(&in->before, c->out, c->shift), out(&in->out, c->out, c->shift);
     if (c->epilogue == MATMUL_BIAS_GELU) { /* is written */
         CUDA_CHECK(cudaMemset(before.bytes.data, 0xff, before.bytes.count));
     }
@@ -96,20 +93,31 @@ static void check_product(Matmuls *matmuls, const Case *c)
     Matmul product = {out.tensor,     a.tensor,    b.tensor,           c->M,
                       c->N,           c->K,        c->is_a_transposed, c->is_b_transposed,
                       c->accumulates, c->epilogue, bias.tensor.data,   before.tensor.data};
-    snprintf(where, sizeof(where), "%d x %d x %d, %s to %s, transposed %d %d, accumulates %d, %s, shift %d",
-             c->M, c->N, c->K, type_name(c->in), type_name(c->out), c->is_a_transposed, c->is_b_transposed,
-             c->accumulates, epilogue_names[c->epilogue], c->shift);
     matmul(matmuls, &product, 0);
-    ProductExpected e = expect_product(c, &in);
-    Floats first = out.read();
-    check_tensor(where, "out", first, e.out);
+    if (found->empty()) { /* the plan is remembered now, but not where its operands were */
+        *found = out.read();
+        run_product(matmuls, c, in, where, found);
+        return;
+    }
+    ProductExpected e = expect_product(c, in);
+    check_tensor(where, "out", out.read(), e.out);
+    check_same(where, "out the second time", out.read(), *found);
     if (c->epilogue == MATMUL_BIAS_GELU) {
         check_tensor(where, "before", before.read(), e.before);
     }
-    if (!c->accumulates) { /* the plan is remembered now: the same bits */
-        matmul(matmuls, &product, 0);
-        check_same(where, "out again", out.read(), first);
-    }
+}
+
+static void check_product(Matmuls *matmuls, const Case *c)
+{
+    char where[200];
+    size_t M = (size_t)c->M, N = (size_t)c->N, K = (size_t)c->K;
+    Operands in = {normal_values(M * K, 1, 1), normal_values(K * N, 0.5f, 2), normal_values(N, 1, 3),
+                   normal_values(M * N, 1, 4), normal_values(M * N, 1, 5)};
+    Floats found;
+    snprintf(where, sizeof(where), "%d x %d x %d, %s to %s, transposed %d %d, accumulates %d, %s, shift %d",
+             c->M, c->N, c->K, type_name(c->in), type_name(c->out), c->is_a_transposed, c->is_b_transposed,
+             c->accumulates, epilogue_names[c->epilogue], c->shift);
+    run_product(matmuls, c, &in, where, &found);
 }
 
 static const int shapes[][3] = {{1, 1, 1},    {3, 5, 7},    {17, 33, 65},   {64, 48, 96},
@@ -128,6 +136,9 @@ static void check_shapes(Case like)
         Case c = like;
         c.M = shapes[i][0];
         c.N = shapes[i][1];
+        if (c.epilogue >= MATMUL_BIAS_GELU) { /* rows of 4C */
+            c.N *= 4;
+        }
         c.K = shapes[i][2];
         check_product(matmuls, &c);
     }
@@ -181,7 +192,7 @@ static void test_pointers_of_little_alignment(void **state)
     Matmuls *matmuls = matmuls_create();
     for (int shift : {1, 2, 4, 8}) {
         for (DType type : {DTYPE_FP32, DTYPE_BF16}) {
-            Case c = case_of(shapes[3], type, type, MATMUL_BIAS_GELU);
+            Case c = case_of(shapes[3], type, type, shift < 4 ? MATMUL_BIAS : MATMUL_BIAS_GELU);
             c.is_b_transposed = 1;
             c.shift = shift;
             check_product(matmuls, &c);
