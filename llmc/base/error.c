@@ -1,5 +1,6 @@
 #include "llmc/base/error.h"
 
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +10,8 @@ static const char *program_name = "train_gpt2";
 static int rank_number = -1;
 static char rank_host[64];
 static void (*abort_hook)(int exit_code);
+static pthread_mutex_t way_out_lock = PTHREAD_MUTEX_INITIALIZER;
+static char way_out[ERROR_WAY_OUT_BYTES] = "no snapshot was written yet; run again";
 
 int error_set(Error *error, const char *format, ...)
 {
@@ -46,6 +49,23 @@ void error_set_rank(int rank, const char *host)
 {
     rank_number = rank;
     snprintf(rank_host, sizeof(rank_host), "%s", host);
+}
+
+void error_set_way_out(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    pthread_mutex_lock(&way_out_lock);
+    vsnprintf(way_out, sizeof(way_out), format, arguments);
+    pthread_mutex_unlock(&way_out_lock);
+    va_end(arguments);
+}
+
+void error_way_out(char text[ERROR_WAY_OUT_BYTES])
+{
+    pthread_mutex_lock(&way_out_lock);
+    memcpy(text, way_out, sizeof(way_out));
+    pthread_mutex_unlock(&way_out_lock);
 }
 
 void error_set_abort_hook(void (*hook)(int exit_code))

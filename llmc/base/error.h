@@ -40,6 +40,12 @@ void error_set_program(const char *name);
 /* Where CHECK says it is, set once by comm when there is more than one rank. */
 void error_set_rank(int rank, const char *host);
 
+/* How to go on after a fault of a device: what its line ends with. Set by the run whenever there is a newer
+ * snapshot to go on from; may be called while another thread reads it. */
+enum { ERROR_WAY_OUT_BYTES = 256 };
+void error_set_way_out(const char *format, ...) PRINTF_LIKE(1, 2);
+void error_way_out(char text[ERROR_WAY_OUT_BYTES]);
+
 /* Called by error_exit and CHECK before the process ends; comm sets it to abort the other ranks. */
 void error_set_abort_hook(void (*hook)(int exit_code));
 

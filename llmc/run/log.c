@@ -52,7 +52,7 @@ static void end_line(Log *log)
     fputs("}\n", log->file);
     if ((fflush(log->file) != 0 || ferror(log->file)) && !log->is_failed) {
         log->is_failed = 1;
-        fprintf(stderr, "train_gpt2: log.jsonl: cannot write: %s; the run goes on\n", strerror(errno));
+        error_print("log.jsonl: cannot write: %s; the run goes on", strerror(errno));
     }
 }
 

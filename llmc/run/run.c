@@ -112,8 +112,8 @@ static int open_parts(Run *run, Origin *origin, const Backend *backend, Error *e
     if (run->train_set) {
         run->data_fingerprint = data_set_fingerprint(run->train_set);
     }
-    if (open_log(run, error) != 0 || create_model(run, backend, error) != 0) {
-        return -1;
+    if (create_model(run, backend, error) != 0 || open_log(run, error) != 0) {
+        return -1; /* a model that does not fit leaves no folder behind */
     }
     if (run->rank == 0) {
         print_run(run);
@@ -178,6 +178,10 @@ int run_open(Run *run, const Options *options, const Backend *backend, Error *er
     run->begun_step = run->saved_step;
     run->best_loss = origin.best_loss;
     run->bad_steps = origin.bad_steps;
+    if (origin.snapshot) {
+        error_set_way_out("newest good snapshot: step-%08" PRId64 ".snap; run again to go on from it",
+                          run->step);
+    }
     int status = open_parts(run, &origin, backend, error);
     origin_close(&origin);
     if (status == 0) {

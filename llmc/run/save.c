@@ -58,13 +58,14 @@ void run_save_poll(Run *run)
     if (result.has_failed) {
         run->failed_snapshots++;
         run->begun_step = -1;
-        fprintf(stderr, "train_gpt2: %s; the run goes on without this snapshot\n", result.error.text);
+        error_print("%s; the run goes on without this snapshot", result.error.text);
         return;
     }
     char name[64];
     snprintf(name, sizeof(name), "step-%08" PRId64 ".snap", result.step);
     log_snapshot(&run->log, result.step, name, result.bytes, result.stall_ms, result.write_ms);
     run->saved_step = result.step;
+    error_set_way_out("newest good snapshot: %s; run again to go on from it", name);
 }
 
 void run_save_finish(Run *run)

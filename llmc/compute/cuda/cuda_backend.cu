@@ -9,8 +9,9 @@ enum { CAPABILITY_MIN = 80 };
 
 void cuda_fault(const char *file, int line, const char *call, const char *what)
 {
-    error_exit(EXIT_FAULT, "GPU fault: %s (%s:%d, %.60s); run again to go on from the newest snapshot", what,
-               file, line, call);
+    char way_out[ERROR_WAY_OUT_BYTES];
+    error_way_out(way_out);
+    error_exit(EXIT_FAULT, "GPU fault: %s (%s:%d, %.60s); %s", what, file, line, call, way_out);
 }
 
 static size_t memory_bytes(const Model *model)

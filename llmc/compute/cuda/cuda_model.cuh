@@ -60,6 +60,8 @@ typedef struct DecodeBuffers {
     Tensor ln, qkv, attention, branch, fc, gelu;
 } DecodeBuffers;
 
+typedef struct StateCopies StateCopies;
+
 struct Model {
     ModelConfig config;
     ParamTable table;
@@ -91,6 +93,8 @@ struct Model {
     int32_t *tokens; /* (BT) tokens, (BT) targets, then the bins, like a Stage */
     BackwardBuffers backward;
     DecodeBuffers decode;
+
+    StateCopies *copies; /* state.cu's */
 
     Stage stages[STAGES];
     int stage;                 /* the one to fill next */
@@ -163,11 +167,18 @@ double cuda_model_evaluate(Model *model, const int32_t *tokens, const int32_t *t
 void cuda_model_train_slot(Model *model, const int32_t *tokens, const int32_t *targets,
                            const SlotContext *context);
 
-/* ---- update.cu */
-GradientArena cuda_model_gradients(Model *model);
-void cuda_model_update(Model *model, const UpdateArgs *args, StepResult *result);
+/* ---- state.cu: state in and out. Reading has a stream and pinned memory of its own: a snapshot is copied by
+ * another thread while this one trains on, until the next update. */
+StateCopies *state_copies_create(void);
+void state_copies_free(StateCopies *copies);
 void cuda_model_write_state(Model *model, StateKind kind, int64_t offset, const float *values, int64_t count);
 void cuda_model_read_state(const Model *model, StateKind kind, int64_t offset, float *values, int64_t count);
+
+/* ---- update.cu */
+/* The gradients as the update sees them. */
+Gradients cuda_model_reduced(const Model *model);
+GradientArena cuda_model_gradients(Model *model);
+void cuda_model_update(Model *model, const UpdateArgs *args, StepResult *result);
 
 /* ---- decode.cu */
 void cuda_model_decode(Model *model, const int32_t *tokens, int count, int position, float *logits);

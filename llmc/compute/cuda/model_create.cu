@@ -243,6 +243,7 @@ Model *cuda_model_create(const ModelConfig *config, Error *error)
     model->bytes = matmuls_bytes();
     CUDA_CHECK(cudaStreamCreateWithFlags(&model->stream, cudaStreamNonBlocking));
     model->matmuls = matmuls_create();
+    model->copies = state_copies_create();
     attention_prepare();
     alloc_all(model);
     create_stages(model);
@@ -264,6 +265,7 @@ void cuda_model_release(Model *model)
     CUDA_CHECK(cudaFreeHost(model->outcome_host));
     CUDA_CHECK(cudaFreeHost(model->mean_host));
     matmuls_free(model->matmuls);
+    state_copies_free(model->copies);
     CUDA_CHECK(cudaStreamDestroy(model->stream));
     memory_free(model->owned);
     memory_free(model->blocks);

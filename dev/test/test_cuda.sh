@@ -1,0 +1,167 @@
+#!/usr/bin/env bash
+# The CUDA program as the CPU runs it (dev/host_cuda): the reference folders, the same run as the CPU program's, runs that
+# move between the two, the same weights always, and what it says where a GPU fails.
+#   PROGRAMS=build/mpi1 dev/test/test_cuda.sh        prints TAP
+set -u
+export LC_ALL=C OMP_NUM_THREADS=1
+programs=$(cd "${PROGRAMS:-.}" && pwd)
+root=$(cd "$(dirname "$0")/../.." && pwd)
+training=$root/dev/test/training
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+tests=0
+
+# result STATUS NAME: one TAP line; on failure what the last program said.
+result() {
+    tests=$((tests + 1))
+    if [ "$1" -eq 0 ]; then
+        echo "ok $tests - $2"
+    else
+        echo "not ok $tests - $2"
+        tail -n 3 stdout stderr 2>/dev/null | cut -c 1-200 | sed 's/^/# /'
+    fi
+}
+
+# ---- the whole model ---------------------------------------------------------------------------------------------
+folders=("$root"/dev/reference/*/)
+"$programs/test_gpt2cu_checked" "${folders[@]}" >stdout 2>stderr
+[ $? -eq 0 ] && grep -q "^${#folders[@]} of ${#folders[@]} folders hold" stdout
+result $? "the reference folders hold, every access of a kernel checked"
+for seed in 2 3; do
+    HOST_CUDA_SEED=$seed "$programs/test_gpt2cu_host" "${folders[@]}" >stdout-$seed 2>stderr
+    [ $? -eq 0 ] && [ "$(grep -v hold stdout-$seed)" = "$(grep -v hold stdout)" ]
+    result $? "the same numbers in another order of threads (seed $seed)"
+done
+
+# off TENSOR HOW: one element of a tensor 1% larger is seen, in that tensor.
+off() {
+    rm -rf folder
+    cp -r "$root/dev/reference/heads_of_7" folder
+    "$programs/test/damage" folder/reference.safetensors "$1" "$2" 1.01 >changed || exit 1
+    "$programs/test_gpt2cu_host" folder >stdout 2>stderr
+    [ $? -eq 1 ] && grep -qE "^  ${1#grad.transformer.} +largest error .*FAILED" stdout
+    result $? "$(cat changed): refused"
+}
+off logits largest
+off loss 0
+off grad.transformer.wte.weight largest
+off grad.transformer.h.0.attn.c_attn.weight largest
+off grad.transformer.h.0.mlp.c_fc.bias largest
+
+# ---- the same run ------------------------------------------------------------------------------------------------
+# The recipe of dev/reference/train_reference.py.
+recipe=(--init_from="$root/dev/reference/heads_of_7" --train_data="$training/tokens.bin" --eval_interval=0
+    --shuffle=false --batch_size=4 --block_size=32 --gradient_accumulation_steps=3 --max_iters=30
+    --learning_rate=3e-3 --min_lr=3e-4 --warmup_iters=5 --lr_decay_iters=25 --weight_decay=0.1 --beta1=0.9
+    --beta2=0.95 --grad_clip=0.42 --snapshot_interval=0 --threads=1)
+
+# run PROGRAM OUT ARGUMENTS...: a run into the folder OUT; its exit code in $code, its weights in $weights.
+run() {
+    local program=$1 out=$2
+    shift 2
+    timeout 300 "$programs/$program" "${recipe[@]}" --out_dir="$out" "$@" >stdout 2>stderr
+    code=$?
+    weights=$(tail -n 1 stdout | grep -E '^weights [0-9a-f]{16}$')
+}
+
+# steps OUT: iter, loss and norm of each update.
+steps() {
+    sed -n 's/.*"event":"step","iter":\([0-9]*\),"loss":\([^,]*\),"lr":[^,]*,"norm":\([^,]*\),.*/\1 \2 \3/p' "$1/log.jsonl"
+}
+
+# agree A B LOSS NORM COUNT: the updates of two runs are this many, within these relative distances.
+agree() {
+    paste -d' ' <(steps "$1") <(steps "$2") | awk -v loss="$3" -v norm="$4" -v count="$5" '
+        function distance(a, b) { return a == b ? 0 : (a > b ? a - b : b - a) / b }
+        NF != 6 || $1 != $4 { print "# line " NR ": " $0; bad = 1 }
+        { l = distance($2, $5); n = distance($3, $6) }
+        l > worst_loss { worst_loss = l }
+        n > worst_norm { worst_norm = n }
+        l > loss || n > norm { print "# update " $1 ": " $0; bad = 1 }
+        END { print "# largest distance: loss " worst_loss ", norm " worst_norm; exit bad || NR != count }'
+}
+
+# fp32: as near as the CPU program is to PyTorch. bf16: 2^-8 is what one rounding to bf16 may be off, and a mean over 384
+# tokens stays below it; the norm of two runs that both round differs by twice that for each of few large elements.
+bounds_fp32=(2e-5 1e-3)
+bounds_bf16=(0.0039 0.04)
+for dtype in fp32 bf16; do
+    declare -n bounds=bounds_$dtype
+    run train_gpt2 cpu-$dtype --dtype=$dtype --dropout=0.1 --snapshot_interval=30
+    run train_gpt2cu_host cuda-$dtype --dtype=$dtype --dropout=0.1
+    whole=$weights
+    [ $code -eq 0 ] && [ -n "$weights" ] && agree cuda-$dtype cpu-$dtype "${bounds[@]}" 30
+    result $? "$dtype: 30 updates agree with the CPU program's, with dropout"
+    HOST_CUDA_SEED=7 run train_gpt2cu_host again --dtype=$dtype --dropout=0.1
+    [ $code -eq 0 ] && [ -n "$weights" ] && [ "$weights" = "$whole" ]
+    result $? "$dtype: the same weights in another order of threads"
+    run train_gpt2cu_host part-$dtype --dtype=$dtype --dropout=0.1 --max_iters=11 --snapshot_interval=4
+    run train_gpt2cu_host part-$dtype --dtype=$dtype --dropout=0.1 --init_from=auto
+    [ $code -eq 0 ] && [ -n "$weights" ] && [ "$weights" = "$whole" ]
+    result $? "$dtype: stopped after 11 updates and resumed: the same weights"
+    for first in train_gpt2 train_gpt2cu_host; do
+        second=train_gpt2cu_host
+        [ $first = train_gpt2 ] || second=train_gpt2
+        run $first move-$first --dtype=$dtype --dropout=0.1 --max_iters=15 --snapshot_interval=15
+        run $second move-$first --dtype=$dtype --dropout=0.1 --init_from=resume
+        [ $code -eq 0 ] && agree move-$first cpu-$dtype "${bounds[@]}" 30
+        result $? "$dtype: begun by $first, ended by $second"
+        rm -rf move-$first
+    done
+done
+run train_gpt2 alone-cpu --dtype=fp32 --gradient_accumulation_steps=1
+run train_gpt2cu_host alone --dtype=fp32 --gradient_accumulation_steps=1
+[ $code -eq 0 ] && agree alone alone-cpu "${bounds_fp32[@]}" 30
+result $? "one slot an update, without an arena of integers"
+run train_gpt2cu_host reduce --dtype=bf16 --reduce=fp32 --max_iters=5
+[ $code -eq 0 ] && [ -n "$weights" ]
+result $? "reduce=fp32"
+timeout 300 "$programs/train_gpt2cu_checked" "${recipe[@]}" --dtype=bf16 --dropout=0.1 --max_iters=2 --out_dir=checked \
+    >stdout 2>stderr
+[ $? -eq 0 ] && [ "$(steps checked)" = "$(steps cuda-bf16 | head -n 2)" ]
+result $? "two updates with every access of a kernel checked"
+
+# ---- evaluation and samples --------------------------------------------------------------------------------------
+for program in train_gpt2 train_gpt2cu_host; do
+    run $program eval --dtype=fp32 --init_from=cpu-fp32/step-00000030.snap --eval_only=true --eval_iters=4 \
+        --val_data="$training/tokens.bin"
+    grep '^step 0' stdout >$program.eval
+    run $program sample --dtype=fp32 --init_from=cpu-fp32/step-00000030.snap --sample_only=true --num_samples=2 \
+        --max_new_tokens=24 --temperature=0.8 --top_k=5
+    grep -v -e '^weights' -e ' on cuda' -e ' on cpu' stdout >$program.sample
+done
+[ -s train_gpt2.eval ] && cmp train_gpt2.eval train_gpt2cu_host.eval >stderr
+result $? "the same losses in evaluation"
+[ -s train_gpt2.sample ] && cmp train_gpt2.sample train_gpt2cu_host.sample >stderr
+result $? "the same samples, drawn with a key-value cache"
+
+# ---- where a GPU fails -------------------------------------------------------------------------------------------
+# fails NAME CODE TEXT ENVIRONMENT ARGUMENTS...: one line on stderr that says so, and this exit code.
+fails() {
+    local name=$1 expected=$2 text=$3 setting=$4
+    shift 4
+    env "$setting" timeout 300 "$programs/train_gpt2cu_host" "${recipe[@]}" "$@" >stdout 2>stderr
+    code=$?
+    [ $code -eq "$expected" ] && [ "$(wc -l <stderr)" -eq 1 ] && grep -qE "^train_gpt2cu: .*$text" stderr
+    result $? "$name"
+}
+fails "no GPU" 1 "expected an NVIDIA GPU, found none .*train_gpt2 trains on the CPU" HOST_CUDA_DEVICES=0 --out_dir=none
+fails "a driver too old" 1 "driver is too old: expected one for CUDA [0-9.]+, found [0-9.]+; install" HOST_CUDA_DRIVER=old \
+    --out_dir=none
+fails "a GPU too old" 1 "expected a GPU of compute capability 8.0 or newer, found 7.5" HOST_CUDA_CAPABILITY=75 --out_dir=none
+fails "not enough memory" 1 "out of memory: the model needs [0-9.]+ GiB on the GPU, .* lower batch_size=4" \
+    HOST_CUDA_MEMORY_MB=20 --out_dir=none
+[ ! -e none ]
+result $? "nothing is left behind"
+fails "a fault before any snapshot" 76 "GPU fault: .*no snapshot was written yet; run again" HOST_CUDA_FAIL_AT=900 \
+    --dtype=fp32 --out_dir=fault
+fails "a fault in the middle" 76 "GPU fault: .*newest good snapshot: step-000000[0-2][0-9].snap; run again" \
+    HOST_CUDA_FAIL_AT=3000 --dtype=fp32 --snapshot_interval=1 --out_dir=fault
+run train_gpt2cu_host fault --dtype=fp32 --init_from=auto
+[ $code -eq 0 ] && [ -n "$weights" ]
+result $? "and it goes on from there"
+fails "updates that are not finite" 76 "5 updates in a row had a loss or gradient that is not finite; newest good snapshot" \
+    HOST_CUDA_SEED=1 --dtype=fp32 --learning_rate=100 --min_lr=100 --grad_clip=0 --warmup_iters=0 --weight_decay=100 \
+    --max_iters=2000 --max_bad_steps=5 --out_dir=blown
+echo "1..$tests"
