@@ -2,10 +2,10 @@
  *
  *   bench_cuda [B T C NH V] [--bandwidth=BYTES_A_SECOND] [--flops=OPERATIONS_A_SECOND] [--rounds=N]
  *
- * Without arguments GPT-2 124M, B 64, T 1024, in bf16. The bound of an operation is the larger of its bytes (each
- * input read once, each output written once) by the memory's rate and its operations by the rate of bf16 products;
- * the rates are the maker's, unless given. Each call stands between two events; a figure is the median of N. What
- * the host build prints proves that this program runs, and nothing else.
+ * Without arguments GPT-2 124M, B 64, T 1024, in bf16. The bound of an operation is the larger of its bytes
+ * (each input read once, each output written once) by the memory's rate, and its operations by the rate of bf16
+ * products; the rates are the maker's, unless given. Each call stands between two events; a figure is the
+ * median of N. What the host build prints proves that this program runs, and nothing else.
  */
 #include <algorithm>
 #include <functional>
@@ -43,7 +43,7 @@ typedef struct Operation {
 
 typedef std::vector<Operation> Operations;
 
-/* ---- data: what operations read is random, as zeros are quicker; all of it lives until the end ---------- */
+/* ---- data: what operations read is random, as zeros are quicker; all of it lives until the end -------- */
 
 static void *device_bytes(size_t bytes)
 {

@@ -34,8 +34,8 @@ static double gelu_slope(double x)
     return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * 0.7978845608028654 * (1 + 0.134145 * x * x);
 }
 
-/* One element: the sum, then what the epilogue makes of it. Tensor cores may cut instead of rounding when they
- * add, which doubles an addition's error; neither gelu's slope exceeds 1.13 nor its slope's slope 1.2. */
+/* One element: the sum, then what the epilogue makes of it. Tensor cores may cut instead of rounding when
+ * they add, which doubles an addition's error; gelu's slope is at most 1.13. */
 static void expect_element(ProductExpected *e, const Case *c, const Operands *in, size_t m, size_t n)
 {
     size_t M = (size_t)c->M, N = (size_t)c->N, K = (size_t)c->K, i = m * N + n;
@@ -205,7 +205,7 @@ static void test_pointers_of_little_alignment(void **state)
     matmuls_free(matmuls);
 }
 
-/* Terms that cancel show what a sum kept in less than fp32 loses, by TF32 or by parts of K rounded to bf16. */
+/* Terms that cancel show what less than fp32 loses: TF32, or parts of K that are rounded to bf16. */
 static void test_sums_are_fp32(void **state)
 {
     (void)state;
