@@ -1,6 +1,6 @@
 /* What the tests of CUDA operations share: device memory, seeded values, and comparison element by element
- * with bounds that are summed from the roundings on the way. They run on a GPU and on dev/host_cuda alike: the
- * host never touches device memory but by copies.
+ * with bounds that are summed from the roundings on the way. They run on a GPU and on dev/host_cuda alike:
+ * the host never touches device memory but by copies.
  */
 #ifndef DEV_OPS_TEST_CUDA_CUH
 #define DEV_OPS_TEST_CUDA_CUH
