@@ -16,43 +16,75 @@ static int warps_of(int C, int threads, int floats)
     return warps;
 }
 
+/* W neighbours: four where rows are whole fours, else one. */
+template <int W, typename T>
+static __device__ __forceinline__ void load(float (&out)[W], const T *in)
+{
+    if constexpr (W == 4) {
+        float4 values = value_load4(in);
+        out[0] = values.x;
+        out[1] = values.y;
+        out[2] = values.z;
+        out[3] = values.w;
+    } else {
+        out[0] = value_load(in);
+    }
+}
+
+template <int W, typename T>
+static __device__ __forceinline__ void store(T *out, const float (&values)[W])
+{
+    if constexpr (W == 4) {
+        value_store4(out, make_float4(values[0], values[1], values[2], values[3]));
+    } else {
+        value_store(out, values[0]);
+    }
+}
+
+/* values *= what dropout does to elements first .. first + W - 1. */
+template <int W>
+static __device__ __forceinline__ void drop(float (&values)[W], const Dropout &dropout, int64_t first)
+{
+    if (dropout.probability == 0) {
+        return;
+    }
+    if constexpr (W == 4) {
+        float4 factors = dropout_factors(dropout, (uint64_t)first);
+        values[0] *= factors.x;
+        values[1] *= factors.y;
+        values[2] *= factors.z;
+        values[3] *= factors.w;
+    } else {
+        values[0] *= dropout_factor(dropout, (uint64_t)first);
+    }
+}
+
 /* Read the row, add the branch, keep it in shared memory: returns this lane's part of the sum. */
-template <typename T>
+template <typename T, int W>
 static __device__ float enter_row(float *row, const LayernormForward &a, int64_t offset, int lane)
 {
     float sum = 0;
-    if (a.C % 4 == 0) {
-        for (int i = 4 * lane; i < a.C; i += 4 * WARP) {
-            float4 x = value_load4(a.residual + offset + i);
-            if (a.branch.data) {
-                float4 y = value_load4((const T *)a.branch.data + offset + i);
-                float4 keep = make_float4(1, 1, 1, 1);
-                if (a.dropout.probability > 0) {
-                    keep = dropout_factors(a.dropout, (uint64_t)(offset + i));
-                }
-                x = make_float4(x.x + keep.x * y.x, x.y + keep.y * y.y, x.z + keep.z * y.z,
-                                x.w + keep.w * y.w);
-                value_store4(a.stream + offset + i, x);
-            }
-            value_store4(row + i, x);
-            sum += (x.x + x.y) + (x.z + x.w);
-        }
-        return sum;
-    }
-    for (int i = lane; i < a.C; i += WARP) {
-        float x = a.residual[offset + i];
+    for (int i = W * lane; i < a.C; i += W * WARP) {
+        float x[W];
+        load(x, a.residual + offset + i);
         if (a.branch.data) {
-            x += dropout_factor(a.dropout, (uint64_t)(offset + i)) *
-                 value_load((const T *)a.branch.data + offset + i);
-            a.stream[offset + i] = x;
+            float branch[W];
+            load(branch, (const T *)a.branch.data + offset + i);
+            drop(branch, a.dropout, offset + i);
+            for (int k = 0; k < W; k++) {
+                x[k] += branch[k];
+            }
+            store(a.stream + offset + i, x);
         }
-        row[i] = x;
-        sum += x;
+        store(row + i, x);
+        for (int k = 0; k < W; k++) {
+            sum += x[k];
+        }
     }
     return sum;
 }
 
-template <typename T>
+template <typename T, int W>
 __global__ void __launch_bounds__(FORWARD_THREADS) layernorm_forward_kernel(LayernormForward a)
 {
     int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP;
@@ -62,30 +94,28 @@ __global__ void __launch_bounds__(FORWARD_THREADS) layernorm_forward_kernel(Laye
     }
     int64_t offset = index * a.C;
     float *row = (float *)dynamic_shared() + warp * a.C;
-    float mean = warp_sum(enter_row<T>(row, a, offset, lane)) / (float)a.C;
-    __syncwarp();
+    float mean = warp_sum(enter_row<T, W>(row, a, offset, lane)) / (float)a.C;
     float squares = 0;
-    for (int i = lane; i < a.C; i += WARP) {
-        float shifted = row[i] - mean;
-        squares += shifted * shifted;
+    for (int i = W * lane; i < a.C; i += W * WARP) {
+        for (int k = 0; k < W; k++) {
+            float shifted = row[i + k] - mean;
+            squares += shifted * shifted;
+        }
     }
     float rstd = rsqrtf(warp_sum(squares) / (float)a.C + 1e-5f);
     if (lane == 0) {
         a.mean[index] = mean;
         a.rstd[index] = rstd;
     }
-    T *out = (T *)a.out.data + offset;
-    if (a.C % 4 == 0) {
-        for (int i = 4 * lane; i < a.C; i += 4 * WARP) {
-            float4 x = value_load4(row + i), w = value_load4(a.weight + i), b = value_load4(a.bias + i);
-            value_store4(out + i,
-                         make_float4((x.x - mean) * rstd * w.x + b.x, (x.y - mean) * rstd * w.y + b.y,
-                                     (x.z - mean) * rstd * w.z + b.z, (x.w - mean) * rstd * w.w + b.w));
+    for (int i = W * lane; i < a.C; i += W * WARP) {
+        float x[W], weight[W], bias[W];
+        load(x, row + i);
+        load(weight, a.weight + i);
+        load(bias, a.bias + i);
+        for (int k = 0; k < W; k++) {
+            x[k] = (x[k] - mean) * rstd * weight[k] + bias[k];
         }
-        return;
-    }
-    for (int i = lane; i < a.C; i += WARP) {
-        value_store(out + i, (row[i] - mean) * rstd * a.weight[i] + a.bias[i]);
+        store((T *)a.out.data + offset + i, x);
     }
 }
 
@@ -95,7 +125,8 @@ void layernorm_forward(const LayernormForward *args, cudaStream_t stream)
     dim3 grid((unsigned)div_up(args->rows, warps));
     size_t bytes = (size_t)warps * (size_t)args->C * sizeof(float);
     WITH_TYPE(args->out.type,
-              launch(layernorm_forward_kernel<T>, grid, dim3(warps * WARP), bytes, stream, *args));
+              launch(args->C % 4 ? layernorm_forward_kernel<T, 1> : layernorm_forward_kernel<T, 4>, grid,
+                     dim3(warps * WARP), bytes, stream, *args));
 }
 
 /* ---- backward -------------------------------------------------------------------------------------------
@@ -108,51 +139,80 @@ int64_t layernorm_partial_count(int64_t rows, int C)
     return div_up(rows, ROWS_A_BLOCK) * 2 * C;
 }
 
-/* The row's gradient, given the two means over it. */
-template <typename T>
-static __device__ void leave_row(const LayernormBackward &a, int64_t offset, float mean, float rstd,
-                                 float mean_d, float mean_dx, int lane)
+/* What a lane knows of its row. */
+typedef struct Row {
+    int64_t offset;
+    float mean, rstd;
+} Row;
+
+/* This lane's part of the two sums over the row; d_weight and d_bias += the row's part. */
+template <typename T, int W>
+static __device__ __forceinline__ void sum_row(float *sum_d, float *sum_dx, float *d_weight, float *d_bias,
+                                               const LayernormBackward &a, const Row &row, int lane)
 {
-    for (int i = lane; i < a.C; i += WARP) {
-        float normal = (a.inp[offset + i] - mean) * rstd;
-        float d = a.weight[i] * value_load((const T *)a.d_out.data + offset + i);
-        float d_inp = (d - mean_d - normal * mean_dx) * rstd;
-        float sum = a.is_first ? d_inp : a.d_stream[offset + i] + d_inp;
-        a.d_stream[offset + i] = sum;
-        if (a.d_branch.data) {
-            value_store((T *)a.d_branch.data + offset + i,
-                        sum * dropout_factor(a.dropout, (uint64_t)(offset + i)));
+    *sum_d = *sum_dx = 0;
+#pragma unroll 2
+    for (int i = W * lane; i < a.C; i += W * WARP) {
+        float x[W], d_out[W], weight[W];
+        load(x, a.inp + row.offset + i);
+        load(d_out, (const T *)a.d_out.data + row.offset + i);
+        load(weight, a.weight + i);
+        for (int k = 0; k < W; k++) {
+            float normal = (x[k] - row.mean) * row.rstd;
+            *sum_d += weight[k] * d_out[k];
+            *sum_dx += weight[k] * d_out[k] * normal;
+            d_weight[i + k] += d_out[k] * normal;
+            d_bias[i + k] += d_out[k];
         }
     }
 }
 
-template <typename T>
+/* The row's gradient, given the two means over it. */
+template <typename T, int W>
+static __device__ __forceinline__ void leave_row(const LayernormBackward &a, const Row &row, float mean_d,
+                                                 float mean_dx, int lane)
+{
+#pragma unroll 2
+    for (int i = W * lane; i < a.C; i += W * WARP) {
+        float x[W], d_out[W], weight[W], sum[W];
+        load(x, a.inp + row.offset + i);
+        load(d_out, (const T *)a.d_out.data + row.offset + i);
+        load(weight, a.weight + i);
+        for (int k = 0; k < W; k++) {
+            sum[k] = 0;
+        }
+        if (!a.is_first) {
+            load(sum, a.d_stream + row.offset + i);
+        }
+        for (int k = 0; k < W; k++) {
+            float normal = (x[k] - row.mean) * row.rstd;
+            sum[k] += (weight[k] * d_out[k] - mean_d - normal * mean_dx) * row.rstd;
+        }
+        store(a.d_stream + row.offset + i, sum);
+        if (a.d_branch.data) {
+            drop(sum, a.dropout, row.offset + i);
+            store((T *)a.d_branch.data + row.offset + i, sum);
+        }
+    }
+}
+
+template <typename T, int W>
 __global__ void __launch_bounds__(BACKWARD_THREADS) layernorm_backward_kernel(LayernormBackward a)
 {
     int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP, warps = (int)blockDim.x / WARP;
-    float *d_weight = (float *)dynamic_shared() + (int64_t)warp * 2 * a.C; /* this warp's sums, then d_bias */
-    float *d_bias = d_weight + a.C;
-    for (int i = lane; i < 2 * a.C; i += WARP) {
-        d_weight[i] = 0;
+    float *d_weight = (float *)dynamic_shared() + warp * 2 * a.C; /* this warp's sums, then d_bias */
+    for (int i = W * lane; i < a.C; i += W * WARP) {
+        for (int k = 0; k < W; k++) {
+            d_weight[i + k] = d_weight[a.C + i + k] = 0;
+        }
     }
-    __syncwarp();
     int64_t first = (int64_t)blockIdx.x * ROWS_A_BLOCK;
     int64_t end = first + ROWS_A_BLOCK < a.rows ? first + ROWS_A_BLOCK : a.rows;
     for (int64_t index = first + warp; index < end; index += warps) {
-        int64_t offset = index * a.C;
-        float mean = a.mean[index], rstd = a.rstd[index];
-        float sum_d = 0, sum_dx = 0;
-        for (int i = lane; i < a.C; i += WARP) {
-            float normal = (a.inp[offset + i] - mean) * rstd;
-            float d_out = value_load((const T *)a.d_out.data + offset + i);
-            float d = a.weight[i] * d_out;
-            sum_d += d;
-            sum_dx += d * normal;
-            d_weight[i] += d_out * normal;
-            d_bias[i] += d_out;
-        }
-        leave_row<T>(a, offset, mean, rstd, warp_sum(sum_d) / (float)a.C, warp_sum(sum_dx) / (float)a.C,
-                     lane);
+        Row row = {index * a.C, a.mean[index], a.rstd[index]};
+        float sum_d, sum_dx;
+        sum_row<T, W>(&sum_d, &sum_dx, d_weight, d_weight + a.C, a, row, lane);
+        leave_row<T, W>(a, row, warp_sum(sum_d) / (float)a.C, warp_sum(sum_dx) / (float)a.C, lane);
     }
     __syncthreads();
     const float *all = (const float *)dynamic_shared();
@@ -171,7 +231,8 @@ void layernorm_backward(const LayernormBackward *args, cudaStream_t stream)
     int blocks = (int)div_up(args->rows, ROWS_A_BLOCK);
     size_t bytes = (size_t)warps * 2 * (size_t)args->C * sizeof(float);
     WITH_TYPE(args->d_out.type,
-              launch(layernorm_backward_kernel<T>, dim3(blocks), dim3(warps * WARP), bytes, stream, *args));
+              launch(args->C % 4 ? layernorm_backward_kernel<T, 1> : layernorm_backward_kernel<T, 4>,
+                     dim3(blocks), dim3(warps * WARP), bytes, stream, *args));
     ColumnParts parts = {args->partial, blocks, 2 * args->C, args->accumulates};
     column_parts_sum(args->d_weight, &parts, 0, args->C, stream);
     column_parts_sum(args->d_bias, &parts, args->C, args->C, stream);

@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# The CUDA programs build for sm_80, sm_90a and as PTX without a warning; no kernel spills registers to memory; attention
+# multiplies on tensor cores. Needs nvcc, no GPU.
+#   dev/test/build_cuda.sh        exit 0 if all that holds; prints what does not
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+command -v nvcc >/dev/null || {
+    echo "build_cuda.sh: nvcc not found: install the CUDA Toolkit (12.4 or newer)"
+    exit 1
+}
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+make B="$folder" NVCC="nvcc -Xptxas -v" "$folder/train_gpt2cu" "$folder/test_gpt2cu" >"$folder/log" 2>&1 || {
+    tail -n 30 "$folder/log"
+    exit 1
+}
+
+# Of each kernel: architecture, bytes spilled, name.
+awk '/Compiling entry function/ { split($0, part, "\047"); name = part[2]; gpu = part[4] }
+     /bytes spill stores/ { for (i = 1; i <= NF; i++) if ($i == "spill" && $(i + 1) == "stores,") print gpu, $(i - 2), name }' \
+    "$folder/log" >"$folder/spills"
+status=0
+for gpu in sm_80 sm_90a; do
+    kernels=$(grep -c "^$gpu " "$folder/spills")
+    echo "$gpu: $kernels kernels, $(awk -v gpu=$gpu '$1 == gpu && $2 > 0' "$folder/spills" | wc -l) of them spill"
+    [ "$kernels" -ge 30 ] || status=1
+done
+if awk '$2 > 0 { print "spills " $2 " bytes: " $3 " on " $1; bad = 1 } END { exit !bad }' "$folder/spills"; then
+    status=1
+fi
+
+# The machine code where there is a disassembler, else what ptxas was given.
+if command -v cuobjdump >/dev/null; then
+    for name in attention_forward attention_d_keys attention_d_queries; do
+        cuobjdump -sass -arch sm_90a "$folder/cuda/llmc/compute/cuda/$name.o" >"$folder/sass"
+        products=$(grep -cE 'HMMA|HGMMA' "$folder/sass")
+        echo "$name: $products tensor core instructions, $(grep -c LDGSTS "$folder/sass") asynchronous copies"
+        [ "$products" -gt 0 ] && grep -q LDGSTS "$folder/sass" || status=1
+    done
+else
+    for name in attention_forward attention_d_keys attention_d_queries; do
+        nvcc -std=c++20 -O3 -arch=compute_90 -ptx -I. -Illmc/compute/cuda/device -o "$folder/ptx" \
+            "llmc/compute/cuda/$name.cu" || status=1
+        products=$(grep -c 'mma.sync.aligned.m16n8k16' "$folder/ptx")
+        echo "$name: $products mma.sync in PTX (no cuobjdump here to look at the machine code)"
+        [ "$products" -gt 0 ] && grep -q 'cp.async.cg' "$folder/ptx" || status=1
+    done
+fi
+exit $status
