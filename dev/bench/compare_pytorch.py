@@ -27,9 +27,9 @@ REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__f
 # ---- PyTorch, in a process of its own ----------------------------------------------------------------------
 
 
-def gpt2_124m(torch):
+def gpt2_124m(torch, vocabulary=VOCABULARY, L=12):
     nn, F = torch.nn, torch.nn.functional
-    C, NH, L, block_size = 768, 12, 12, 1024
+    C, NH, block_size = 768, 12, 1024
 
     class Block(nn.Module):
         def __init__(self):
@@ -48,7 +48,7 @@ def gpt2_124m(torch):
     class Model(nn.Module):
         def __init__(self):
             super().__init__()
-            self.wte, self.wpe = nn.Embedding(VOCABULARY, C), nn.Embedding(block_size, C)
+            self.wte, self.wpe = nn.Embedding(vocabulary, C), nn.Embedding(block_size, C)
             self.blocks = nn.Sequential(*[Block() for _ in range(L)])
             self.ln_f = nn.LayerNorm(C)
             for parameter in self.parameters():
@@ -56,9 +56,9 @@ def gpt2_124m(torch):
                     nn.init.normal_(parameter, std=0.02)
 
         def forward(self, tokens, targets):
-            x = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1]))
+            x = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1], device=tokens.device))
             logits = F.linear(self.ln_f(self.blocks(x)), self.wte.weight)
-            return F.cross_entropy(logits.view(-1, VOCABULARY), targets.view(-1))
+            return F.cross_entropy(logits.view(-1, vocabulary), targets.view(-1))
 
     return Model()
 

@@ -4,8 +4,8 @@
  *
  * Without arguments GPT-2 124M, B 64, T 1024, in bf16. The bound of an operation is the larger of its bytes
  * (each input read once, each output written once) by the memory's rate, and its operations by the rate of
- * bf16 products; the rates are the maker's, unless given. Each call stands between two events; a figure is the
- * median of N. What the host build prints proves that this program runs, and nothing else.
+ * bf16 products; the rates are the maker's, unless given. Each call stands between two events; a figure is
+ * the median of N. What the host build prints proves that this program runs, and nothing else.
  */
 #include <algorithm>
 #include <functional>
