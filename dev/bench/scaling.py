@@ -34,6 +34,9 @@ BURST_BYTES = 256 << 10  # what tbf lets through at once: small against a bucket
 OPTIONS = ["--dtype=bf16", "--batch_size=2", "--block_size=1024", "--gradient_accumulation_steps=4",
            "--threads=1", "--eval_interval=0", "--snapshot_interval=0", "--log_interval=1", "--warmup_iters=1"]
 
+KEPT_OPTIONS = ["n_layer", "n_head", "n_embd", "vocab_size", "batch_size", "block_size", "gradient_accumulation_steps",
+                "dtype", "threads", "bucket_cap_mb"]
+
 
 # ---- the network -------------------------------------------------------------------------------------------
 
@@ -106,9 +109,9 @@ class Network:
 # ---- one configuration -------------------------------------------------------------------------------------
 
 
-def write_tokens(folder):
-    weights = [1 / (k + 2.7) for k in range(50257)]
-    tokens = random.Random(1).choices(range(50257), weights, k=1 << 20)
+def write_tokens(folder, vocab_size):
+    weights = [1 / (k + 2.7) for k in range(vocab_size)]
+    tokens = random.Random(1).choices(range(vocab_size), weights, k=1 << 20)
     for name in ("train.bin", "val.bin"):
         with open(os.path.join(folder, name), "wb") as file:
             array.array("H", tokens).tofile(file)
@@ -236,7 +239,8 @@ def measure(program, folder, network, arguments, rank_count, overlap, reduce):
     row["bytes"] = sum(size for _, size, _ in row["buckets"])
     row["bus_gb_per_s"] = 2 * (rank_count - 1) / rank_count * row["bytes"] / row["comm_ms"] / 1e6 if rank_count > 1 else None
     with open(os.path.join(out, "log.jsonl")) as log:
-        row["options"] = json.loads(log.readline())["options"]
+        options = json.loads(log.readline())["options"]
+        row["options"] = {name: options[name] for name in KEPT_OPTIONS}
     if arguments.trace:
         shutil.copy(os.path.join(out, "trace.json"), arguments.trace)
     return row
@@ -268,7 +272,7 @@ def print_row(row):
           number(row["exposed_ms"] if row["ranks"] > 1 else None), number(row["hidden"], "%7.3f"),
           number(row["bytes"] / 1e6 if row["ranks"] > 1 else None, "%8.1f"),
           number(row["bus_gb_per_s"], "%8.3f"),
-          number(row["steps"], "%6d"), "%6.0f%%" % (100 * row["others"]), flush=True)
+          number(row["steps"], "%6d"), number(row["others"] and 100 * row["others"], "%6.0f%%"), flush=True)
 
 
 def machine():
@@ -305,7 +309,8 @@ def main():
     try:
         network = Network(max(rank_counts))
         network.shape(arguments.mbit, arguments.delay_us)
-        write_tokens(folder)
+        vocabularies = [int(option.split("=")[1]) for option in arguments.options if option.startswith("--vocab_size=")]
+        write_tokens(folder, (vocabularies or [50257])[-1])
         print("$ dev/bench/scaling.py", " ".join(sys.argv[1:]))
         print("machine:", machine())
         print("link: %d Mb/s each way, delay %d us" % (arguments.mbit, arguments.delay_us) if network.is_shaped else

@@ -44,9 +44,7 @@ def shown(spans):
 def label(name):
     if name.startswith("backward block "):
         return name[len("backward block "):]
-    if name.startswith("bucket "):
-        return name[len("bucket "):]
-    return name
+    return "" if name.startswith("bucket ") else name
 
 
 def draw(labels, spans, title):
@@ -62,6 +60,13 @@ def draw(labels, spans, title):
         out.append('<rect x="%d" y="28" width="12" height="12" fill="%s" stroke="#888"/>' % (x, colour(name)))
         out.append('<text x="%d" y="38">%s</text>' % (x + 16, text))
         x += 34 + 6 * len(text)
+    bottom = TOP + len(labels) * (ROW + GAP)
+    total_ms = (end - begin) / 1e3
+    tick_ms = next(ms for power in range(12) for ms in (10**power, 2 * 10**power, 5 * 10**power) if total_ms / ms <= 14)
+    for i in range(int(total_ms / tick_ms) + 1):
+        x = LEFT + i * tick_ms * 1e3 * scale
+        out.append('<line x1="%.1f" y1="%d" x2="%.1f" y2="%d" stroke="#aaa"/>' % (x, TOP - 4, x, bottom))
+        out.append('<text x="%.1f" y="%d" text-anchor="middle">%g ms</text>' % (x, bottom + 14, i * tick_ms))
     places = {key: TOP + i * (ROW + GAP) for i, key in enumerate(labels)}
     for key, y in places.items():
         out.append('<text x="8" y="%d">%s</text>' % (y + ROW / 2 + 4, html.escape(labels[key])))
@@ -75,16 +80,9 @@ def draw(labels, spans, title):
                    '<title>%s: %.1f ms%s</title></rect>' %
                    (x, y, width, ROW, colour(one["name"]), html.escape(one["name"]), one["dur"] / 1e3, sent))
         text = label(one["name"])
-        if width > 6.5 * len(text) + 2:
+        if text and width > 6.5 * len(text) + 2:
             out.append('<text x="%.1f" y="%d" text-anchor="middle">%s</text>' %
                        (x + width / 2, y + ROW / 2 + 4, html.escape(text)))
-    bottom = TOP + len(labels) * (ROW + GAP)
-    total_ms = (end - begin) / 1e3
-    tick_ms = next(ms for ms in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 1e4, 1e5, 1e9) if total_ms / ms <= 14)
-    for i in range(int(total_ms / tick_ms) + 1):
-        x = LEFT + i * tick_ms * 1e3 * scale
-        out.append('<line x1="%.1f" y1="%d" x2="%.1f" y2="%d" stroke="#aaa"/>' % (x, TOP - 4, x, bottom))
-        out.append('<text x="%.1f" y="%d" text-anchor="middle">%g ms</text>' % (x, bottom + 14, i * tick_ms))
     return "\n".join(out + ["</svg>", ""])
 
 
