@@ -351,6 +351,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     results[0].algo.data[0] = 1;
     results[0].wavesCount = 1;
     results[0].state = describe(&product, desc, a, b, c, d);
+    if (product.epilogue != CUBLASLT_EPILOGUE_DEFAULT && setting("HOST_CUDA_EPILOGUES", 1) == 0) {
+        results[0].state = CUBLAS_STATUS_NOT_SUPPORTED;
+    }
     *found = results[0].state == CUBLAS_STATUS_SUCCESS;
     return results[0].state;
 }

@@ -1,6 +1,7 @@
 /* Attention on the GPU (or on host_cuda) against the textbook in double. Each value has a bound of its own,
  * summed from the roundings on its way: to bf16 of weights, of gradients of scores and of results, 2^-8 each,
- * and of fp32 sums, 2^-24 times a few and the root of their length, since roundings there have either sign. */
+ * and of fp32 sums, 2^-24 times a few and the root of their length, since roundings there have either
+ * sign. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -34,6 +34,10 @@ for seed in 2 3; do
     result $? "the same numbers in another order of threads (seed $seed)"
 done
 
+HOST_CUDA_EPILOGUES=0 "$programs/test_gpt2cu_host" "${folders[@]}" >stdout 2>stderr
+[ $? -eq 0 ] && grep -q "^${#folders[@]} of ${#folders[@]} folders hold" stdout
+result $? "they hold where cuBLASLt has no epilogues"
+
 # off TENSOR HOW: one element of a tensor 1% larger is seen, in that tensor.
 off() {
     rm -rf folder

@@ -1,28 +1,33 @@
 #include "llmc/compute/cuda/columns.cuh"
 
-/* A block of THREADS threads takes as many columns, and this many rows. */
-enum { THREADS = 128, COLUMN_ROWS = 256 };
+/* A block of THREADS threads takes so many columns, or four times as many, and this many rows. */
+enum { THREADS = 64, COLUMN_ROWS = 256 };
 
 int64_t column_partial_count(int64_t rows, int columns)
 {
     return div_up(rows, COLUMN_ROWS) * columns;
 }
 
-template <typename T>
+template <typename T, int W>
 __global__ void __launch_bounds__(THREADS)
     column_blocks_kernel(float *partial, const T *inp, int64_t rows, int columns)
 {
-    int column = (int)(blockIdx.x * THREADS + threadIdx.x);
+    int column = W * (int)(blockIdx.x * THREADS + threadIdx.x);
     if (column >= columns) {
         return;
     }
     int64_t first = (int64_t)blockIdx.y * COLUMN_ROWS;
     int64_t end = first + COLUMN_ROWS < rows ? first + COLUMN_ROWS : rows;
-    float sum = 0;
+    float sums[W] = {};
+#pragma unroll 8
     for (int64_t row = first; row < end; row++) {
-        sum += value_load(inp + row * columns + column);
+        float values[W];
+        values_load(values, inp + row * columns + column);
+        for (int k = 0; k < W; k++) {
+            sums[k] += values[k];
+        }
     }
-    partial[(int64_t)blockIdx.y * columns + column] = sum;
+    values_store(partial + (int64_t)blockIdx.y * columns + column, sums);
 }
 
 __global__ void __launch_bounds__(THREADS)
@@ -49,9 +54,10 @@ void column_sums(float *out, Tensor inp, int64_t rows, int columns, int accumula
                  cudaStream_t stream)
 {
     int blocks = (int)div_up(rows, COLUMN_ROWS);
-    dim3 grid((unsigned)div_up(columns, THREADS), (unsigned)blocks);
-    WITH_TYPE(inp.type, launch(column_blocks_kernel<T>, grid, dim3(THREADS), 0, stream, partial,
-                               (const T *)inp.data, rows, columns));
+    int width = columns % 4 ? 1 : 4;
+    dim3 grid((unsigned)div_up(columns, width * THREADS), (unsigned)blocks);
+    WITH_TYPE(inp.type, launch(width == 1 ? column_blocks_kernel<T, 1> : column_blocks_kernel<T, 4>, grid,
+                               dim3(THREADS), 0, stream, partial, (const T *)inp.data, rows, columns));
     ColumnParts parts = {partial, blocks, columns, accumulates};
     column_parts_sum(out, &parts, 0, columns, stream);
 }

@@ -3,7 +3,7 @@
 #include "llmc/compute/cuda/dropout.cuh"
 #include "llmc/compute/cuda/exact.cuh"
 
-enum { THREADS = 256, TOKEN_THREADS = 128 };
+enum { THREADS = 256, TOKEN_THREADS = 128, COLUMNS = 6 };
 
 __global__ void __launch_bounds__(THREADS) embedding_forward_kernel(EmbeddingForward a)
 {
@@ -62,7 +62,20 @@ void embedding_backward_positions(float *d_wpe, const float *d_out, int B, int T
     launch(positions_kernel, grid, dim3(THREADS), 0, stream, d_wpe, d_out, B, count, accumulates);
 }
 
-/* One block a bin. */
+static __device__ __forceinline__ void add_token_gradient(const TokenGradients &out, int64_t element,
+                                                          float sum)
+{
+    if (!out.sums) {
+        out.gradients[element] += sum;
+    } else if (fabsf(sum) <= out.limit) { /* false for a NaN */
+        out.sums[element] += exact_from_float(sum);
+    } else {
+        atomicAdd((unsigned long long *)out.bad, 1ull);
+    }
+}
+
+/* One block a bin; each thread has up to COLUMNS columns at once, so that a frequent token's many rows are
+ * read with many loads under way. */
 __global__ void __launch_bounds__(TOKEN_THREADS)
     tokens_kernel(TokenGradients out, const int32_t *tokens, const int32_t *starts, const int32_t *positions,
                   const float *d_out, int C)
@@ -70,17 +83,23 @@ __global__ void __launch_bounds__(TOKEN_THREADS)
     int bin = (int)blockIdx.x;
     int64_t row = (int64_t)tokens[bin] * C;
     int first = starts[bin], end = starts[bin + 1];
-    for (int column = (int)threadIdx.x; column < C; column += TOKEN_THREADS) {
-        float sum = 0;
+    for (int base = (int)threadIdx.x; base < C; base += COLUMNS * TOKEN_THREADS) {
+        float sums[COLUMNS] = {};
+#pragma unroll 2
         for (int i = first; i < end; i++) {
-            sum += d_out[(int64_t)positions[i] * C + column];
+            const float *d_row = d_out + (int64_t)positions[i] * C;
+#pragma unroll
+            for (int k = 0; k < COLUMNS; k++) {
+                int column = base + k * TOKEN_THREADS;
+                sums[k] += column < C ? d_row[column] : 0.0f;
+            }
         }
-        if (!out.sums) {
-            out.gradients[row + column] += sum;
-        } else if (fabsf(sum) <= out.limit) { /* false for a NaN */
-            out.sums[row + column] += exact_from_float(sum);
-        } else {
-            atomicAdd((unsigned long long *)out.bad, 1ull);
+#pragma unroll
+        for (int k = 0; k < COLUMNS; k++) {
+            int column = base + k * TOKEN_THREADS;
+            if (column < C) {
+                add_token_gradient(out, row + column, sums[k]);
+            }
         }
     }
 }

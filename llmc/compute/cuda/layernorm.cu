@@ -16,31 +16,6 @@ static int warps_of(int C, int threads, int floats)
     return warps;
 }
 
-/* W neighbours: four where rows are whole fours, else one. */
-template <int W, typename T>
-static __device__ __forceinline__ void load(float (&out)[W], const T *in)
-{
-    if constexpr (W == 4) {
-        float4 values = value_load4(in);
-        out[0] = values.x;
-        out[1] = values.y;
-        out[2] = values.z;
-        out[3] = values.w;
-    } else {
-        out[0] = value_load(in);
-    }
-}
-
-template <int W, typename T>
-static __device__ __forceinline__ void store(T *out, const float (&values)[W])
-{
-    if constexpr (W == 4) {
-        value_store4(out, make_float4(values[0], values[1], values[2], values[3]));
-    } else {
-        value_store(out, values[0]);
-    }
-}
-
 /* values *= what dropout does to elements first .. first + W - 1. */
 template <int W>
 static __device__ __forceinline__ void drop(float (&values)[W], const Dropout &dropout, int64_t first)
@@ -66,17 +41,17 @@ static __device__ float enter_row(float *row, const LayernormForward &a, int64_t
     float sum = 0;
     for (int i = W * lane; i < a.C; i += W * WARP) {
         float x[W];
-        load(x, a.residual + offset + i);
+        values_load(x, a.residual + offset + i);
         if (a.branch.data) {
             float branch[W];
-            load(branch, (const T *)a.branch.data + offset + i);
+            values_load(branch, (const T *)a.branch.data + offset + i);
             drop(branch, a.dropout, offset + i);
             for (int k = 0; k < W; k++) {
                 x[k] += branch[k];
             }
-            store(a.stream + offset + i, x);
+            values_store(a.stream + offset + i, x);
         }
-        store(row + i, x);
+        values_store(row + i, x);
         for (int k = 0; k < W; k++) {
             sum += x[k];
         }
@@ -109,13 +84,13 @@ __global__ void __launch_bounds__(FORWARD_THREADS) layernorm_forward_kernel(Laye
     }
     for (int i = W * lane; i < a.C; i += W * WARP) {
         float x[W], weight[W], bias[W];
-        load(x, row + i);
-        load(weight, a.weight + i);
-        load(bias, a.bias + i);
+        values_load(x, row + i);
+        values_load(weight, a.weight + i);
+        values_load(bias, a.bias + i);
         for (int k = 0; k < W; k++) {
             x[k] = (x[k] - mean) * rstd * weight[k] + bias[k];
         }
-        store((T *)a.out.data + offset + i, x);
+        values_store((T *)a.out.data + offset + i, x);
     }
 }
 
@@ -154,9 +129,9 @@ static __device__ __forceinline__ void sum_row(float *sum_d, float *sum_dx, floa
 #pragma unroll 2
     for (int i = W * lane; i < a.C; i += W * WARP) {
         float x[W], d_out[W], weight[W];
-        load(x, a.inp + row.offset + i);
-        load(d_out, (const T *)a.d_out.data + row.offset + i);
-        load(weight, a.weight + i);
+        values_load(x, a.inp + row.offset + i);
+        values_load(d_out, (const T *)a.d_out.data + row.offset + i);
+        values_load(weight, a.weight + i);
         for (int k = 0; k < W; k++) {
             float normal = (x[k] - row.mean) * row.rstd;
             *sum_d += weight[k] * d_out[k];
@@ -175,23 +150,23 @@ static __device__ __forceinline__ void leave_row(const LayernormBackward &a, con
 #pragma unroll 2
     for (int i = W * lane; i < a.C; i += W * WARP) {
         float x[W], d_out[W], weight[W], sum[W];
-        load(x, a.inp + row.offset + i);
-        load(d_out, (const T *)a.d_out.data + row.offset + i);
-        load(weight, a.weight + i);
+        values_load(x, a.inp + row.offset + i);
+        values_load(d_out, (const T *)a.d_out.data + row.offset + i);
+        values_load(weight, a.weight + i);
         for (int k = 0; k < W; k++) {
             sum[k] = 0;
         }
         if (!a.is_first) {
-            load(sum, a.d_stream + row.offset + i);
+            values_load(sum, a.d_stream + row.offset + i);
         }
         for (int k = 0; k < W; k++) {
             float normal = (x[k] - row.mean) * row.rstd;
             sum[k] += (weight[k] * d_out[k] - mean_d - normal * mean_dx) * row.rstd;
         }
-        store(a.d_stream + row.offset + i, sum);
+        values_store(a.d_stream + row.offset + i, sum);
         if (a.d_branch.data) {
             drop(sum, a.dropout, row.offset + i);
-            store((T *)a.d_branch.data + row.offset + i, sum);
+            values_store((T *)a.d_branch.data + row.offset + i, sum);
         }
     }
 }

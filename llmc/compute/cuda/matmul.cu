@@ -224,20 +224,36 @@ static void run_plan(Matmuls *matmuls, Plan *plan, const Matmul *product, cudaSt
                                   WORKSPACE_BYTES, stream));
 }
 
-/* GELU by a kernel of our own, after a product with a simpler epilogue. */
-static void matmul_without_gelu(Matmuls *matmuls, const Matmul *product, cudaStream_t stream)
+enum { THREADS = 256 };
+
+template <typename T>
+__global__ void __launch_bounds__(THREADS) bias_kernel(T *out, const T *bias, int64_t count, int columns)
+{
+    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i < count) {
+        value_store(out + i, value_load(out + i) + value_load(bias + i % columns));
+    }
+}
+
+/* The epilogue by a kernel of our own, after a product with a simpler one. */
+static void matmul_in_parts(Matmuls *matmuls, const Matmul *product, cudaStream_t stream)
 {
     Matmul simpler = *product;
     int64_t count = (int64_t)product->M * product->N;
     Tensor before = {product->before, product->out.type};
+    dim3 grid((unsigned)div_up(count, THREADS));
+    simpler.epilogue = product->epilogue == MATMUL_BIAS_GELU ? MATMUL_BIAS : MATMUL_PLAIN;
     if (product->epilogue == MATMUL_BIAS_GELU) {
-        simpler.epilogue = MATMUL_BIAS;
         simpler.out = before;
-        matmul(matmuls, &simpler, stream);
+    }
+    matmul(matmuls, &simpler, stream);
+    if (product->epilogue == MATMUL_BIAS) {
+        WITH_TYPE(product->out.type,
+                  launch(bias_kernel<T>, grid, dim3(THREADS), 0, stream, (T *)product->out.data,
+                         (const T *)product->bias, count, product->N));
+    } else if (product->epilogue == MATMUL_BIAS_GELU) {
         gelu_forward(product->out, before, count, stream);
     } else {
-        simpler.epilogue = MATMUL_PLAIN;
-        matmul(matmuls, &simpler, stream);
         gelu_backward(product->out, before, count, stream);
     }
 }
@@ -249,7 +265,7 @@ void matmul(Matmuls *matmuls, const Matmul *product, cudaStream_t stream)
         run_plan(matmuls, plan, product, stream);
         return;
     }
-    CHECK(product->epilogue == MATMUL_BIAS_GELU || product->epilogue == MATMUL_GELU_BACKWARD,
-          "cuBLASLt has no algorithm for a product of %d x %d x %d", product->M, product->N, product->K);
-    matmul_without_gelu(matmuls, product, stream);
+    CHECK(product->epilogue != MATMUL_PLAIN, "cuBLASLt has no algorithm for a product of %d x %d x %d",
+          product->M, product->N, product->K);
+    matmul_in_parts(matmuls, product, stream);
 }

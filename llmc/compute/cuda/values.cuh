@@ -90,6 +90,32 @@ static __device__ __forceinline__ void value_store4(__nv_bfloat16 *out, float4 v
     *(uint2 *)out = make_uint2(pack_bf16(value.x, value.y), pack_bf16(value.z, value.w));
 }
 
+/* W neighbours: four, aligned to four elements, or one. Kernels have both kinds, for rows of whole fours and
+ * for others. */
+template <int W, typename T>
+static __device__ __forceinline__ void values_load(float (&out)[W], const T *in)
+{
+    if constexpr (W == 4) {
+        float4 values = value_load4(in);
+        out[0] = values.x;
+        out[1] = values.y;
+        out[2] = values.z;
+        out[3] = values.w;
+    } else {
+        out[0] = value_load(in);
+    }
+}
+
+template <int W, typename T>
+static __device__ __forceinline__ void values_store(T *out, const float (&values)[W])
+{
+    if constexpr (W == 4) {
+        value_store4(out, make_float4(values[0], values[1], values[2], values[3]));
+    } else {
+        value_store(out, values[0]);
+    }
+}
+
 /* ---- reductions ---------------------------------------------------------------------------------------- */
 
 template <typename T>
