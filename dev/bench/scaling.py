@@ -48,11 +48,12 @@ def run(command, **more):
 class Network:
     """One namespace for each rank and one for the bridge; `command` puts a program into a rank's."""
 
-    def __init__(self, rank_count):
+    def __init__(self, rank_count, mbit, delay_us):
         self.prefix = "llmc%d" % os.getpid()
         self.rank_count = rank_count
         self.namespaces = []
         self.is_shaped = True
+        self.delay_us = delay_us
         self.notes = []
         try:
             self.add_namespace("switch")
@@ -60,11 +61,12 @@ class Network:
             self.inside("switch", "ip link set bridge up")
             for rank in range(rank_count):
                 self.add_rank(rank)
+            self.shape(mbit, delay_us)
         except (OSError, subprocess.CalledProcessError) as error:
             self.close()
             self.is_shaped = False
             reason = getattr(error, "stderr", None) or str(error)
-            self.notes.append("loopback, not shaped: no right to make namespaces (%s)" % reason.strip())
+            self.notes.append("loopback, not shaped: namespaces, or tc in them, are refused (%s)" % reason.strip())
 
     def add_namespace(self, name):
         run(["ip", "netns", "add", "%s-%s" % (self.prefix, name)])
@@ -82,8 +84,6 @@ class Network:
         self.inside(str(rank), "ip link set lo up")
 
     def shape(self, mbit, delay_us):
-        if not self.is_shaped:
-            return
         for rank in range(self.rank_count):
             self.inside(str(rank), "tc qdisc replace dev eth0 root handle 1: tbf rate %dmbit burst %d latency 50ms" %
                         (mbit, BURST_BYTES))
@@ -91,6 +91,7 @@ class Network:
                 try:
                     self.inside(str(rank), "tc qdisc add dev eth0 parent 1:1 netem limit 100000 delay %dus" % delay_us)
                 except subprocess.CalledProcessError as error:
+                    self.delay_us = 0
                     note = "no delay: this kernel refuses netem (%s)" % error.stderr.strip().split("\n")[0]
                     self.notes += [note] if note not in self.notes else []
 
@@ -231,7 +232,7 @@ def measure(program, folder, network, arguments, rank_count, overlap, reduce):
     out, calm = train(program, folder, network, rank_count, options + arguments.options)
     steps = calm.steps()
     row = {"ranks": rank_count, "overlap": overlap, "reduce": reduce, "mbit": arguments.mbit if network.is_shaped else 0,
-           "delay_us": arguments.delay_us, "cores": os.cpu_count(),
+           "delay_us": network.delay_us if network.is_shaped else 0, "cores": os.cpu_count(),
            "steps": len(steps), "others": max(calm.others[step] for step in steps)}
     row.update(read_steps(out, steps))
     row.update(read_trace(out, steps))
@@ -307,14 +308,13 @@ def main():
     folder = tempfile.mkdtemp()
     network = None
     try:
-        network = Network(max(rank_counts))
-        network.shape(arguments.mbit, arguments.delay_us)
+        network = Network(max(rank_counts), arguments.mbit, arguments.delay_us)
         vocabularies = [int(option.split("=")[1]) for option in arguments.options if option.startswith("--vocab_size=")]
         write_tokens(folder, (vocabularies or [50257])[-1])
         print("$ dev/bench/scaling.py", " ".join(sys.argv[1:]))
         print("machine:", machine())
-        print("link: %d Mb/s each way, delay %d us" % (arguments.mbit, arguments.delay_us) if network.is_shaped else
-              "link: loopback", *network.notes, sep="; ")
+        link = ["link: %d Mb/s each way, delay %d us" % (arguments.mbit, network.delay_us)] if network.is_shaped else []
+        print(*link, *network.notes, sep="; ")
         print("options:", " ".join(OPTIONS[:5] + arguments.options))
         if max(rank_counts) > os.cpu_count():
             print("more ranks than %d cores share them: their compute times are not those of a machine each" % os.cpu_count())
