@@ -201,7 +201,7 @@ recipe=(--init_from=dev/reference/heads_of_7 --train_data=dev/test/training/toke
 
 # train_into FOLDER PROGRAM ARGUMENTS...: prints the last line, the hash of the weights.
 train_into() {
-    local folder=$out/$1 program=$2
+    local folder=$out/runs/$1 program=$2
     shift 2
     "$program" "${recipe[@]}" "--out_dir=$folder" "$@" >"$folder.log" 2>&1 || { cat "$folder.log" >&2 && return 1; }
     tail -n 1 "$folder.log" | grep -oE '^weights [0-9a-f]{16}$'
@@ -223,7 +223,7 @@ part_repeat() {
 
 # losses FOLDER: iter and loss of each update.
 losses() {
-    sed -n 's/.*"event":"step","iter":\([0-9]*\),"loss":\([^,]*\),.*/\1 \2/p' "$out/$1/log.jsonl"
+    sed -n 's/.*"event":"step","iter":\([0-9]*\),"loss":\([^,]*\),.*/\1 \2/p' "$out/runs/$1/log.jsonl"
 }
 
 # One of two begins, the other ends; the CPU's whole run is what they are held to, to the bounds of dev/test/test_cuda.sh.
@@ -321,8 +321,8 @@ array.array("H", [random.randrange(50257) for _ in range(300000)]).tofile(open(s
                 --gradient_accumulation_steps=4 || return 1
         done
     done
-    exact=$( (median_ms "$out/exact-exact-1" && median_ms "$out/exact-exact-2") | sort -g | head -n 1)
-    fp32=$( (median_ms "$out/exact-fp32-1" && median_ms "$out/exact-fp32-2") | sort -g | head -n 1)
+    exact=$( (median_ms "$out/runs/exact-exact-1" && median_ms "$out/runs/exact-exact-2") | sort -g | head -n 1)
+    fp32=$( (median_ms "$out/runs/exact-fp32-1" && median_ms "$out/runs/exact-fp32-2") | sort -g | head -n 1)
     echo "exact $exact ms, fp32 $fp32 ms, 4 slots"
     judge "exact sums, 4 slots: part of an update" "$(awk "BEGIN { printf \"%.2f%%\", 100 * ($exact / $fp32 - 1) }")" \
         "at most 1%" "$exact / $fp32 - 1 <= 0.01"
@@ -414,7 +414,8 @@ for part in "${parts[@]}"; do
     [ -n "${limits[$part]:-}" ] || { echo "gpu_check.sh: $part: expected one of: ${!limits[*]}" >&2 && exit 1; }
 done
 out=${GPU_CHECK_OUT:-$(mktemp -d)}
-mkdir -p "$out" && : >"$out/rows" || exit 1
+rm -rf "$out/runs" # of a check before this one
+mkdir -p "$out/runs" && : >"$out/rows" || exit 1
 out=$(readlink -f "$out")
 deadline=${GPU_CHECK_SECONDS:-530}
 find_libraries
