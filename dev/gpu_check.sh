@@ -187,7 +187,7 @@ part_ops() {
         if [ $status -eq 0 ]; then
             row PASS "$name" "$(grep -cE '^ok ' "$out/$name.log") passed"
         else
-            row FAIL "$name" "$(grep -cE '^not ok ' "$out/$name.log") failed, exit status $status"
+            row FAIL "$name" "exit status $status, $(grep -cE '^not ok ' "$out/$name.log") failed"
         fi
     done
 }

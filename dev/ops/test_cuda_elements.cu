@@ -181,8 +181,9 @@ static void check_tokens_fp32(const TokenCase *c)
 static void test_tokens(void **state)
 {
     (void)state;
-    for (const TokenCase &c : {token_case(4, 1, 1, 1024), token_case(13, 5, 40, 1024),
-                               token_case(30, 130, 77, 1024), token_case(13, 33, 40, 2)}) {
+    for (const TokenCase &c :
+         {token_case(4, 1, 1, 1024), token_case(13, 5, 40, 1024), token_case(30, 130, 77, 1024),
+          token_case(13, 33, 40, 2), token_case(5, 1540, 9, 1024)}) {
         check_tokens_exact(&c);
         check_tokens_fp32(&c);
     }
@@ -350,6 +351,7 @@ static void test_column_sums(void **state)
             check_columns(256, 127, type, accumulates);
             check_columns(257, 33, type, accumulates);
             check_columns(1030, 8, type, accumulates);
+            check_columns(300, 516, type, accumulates);
         }
     }
 }
