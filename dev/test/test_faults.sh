@@ -178,7 +178,7 @@ later_than() {
     [ "$(newest disk/out)" -gt "$1" ]
 }
 fail() {
-    local name=$1 begin=$2 meanwhile=$3 end=$4 bad=0 kept
+    local name=$1 begin=$2 meanwhile=$3 end=$4 bad=0 kept left
     ranks_begin 2 "${small[@]}" "${endless[@]}" "${saving[@]}" --out_dir=disk/out
     await 60 has_made 5 disk/out
     eval "$begin" || bad=1
@@ -188,7 +188,11 @@ fail() {
     await 30 later_than "$kept" || bad=1
     kill -USR1 "$(cat pid.0)"
     ranks_end
-    [ $bad -eq 0 ] && [ "$code" -eq 75 ] && [ "$kept" -ge 4 ] && [ -z "$(ls disk/out | grep tmp)" ]
+    # What is half written when the folder goes away or may not be written is out of the writer's reach: the next run
+    # removes it. A full disk is no such excuse.
+    left=$(ls disk/out | grep tmp)
+    echo "# failed: $bad, exit code $code, snapshot $kept meanwhile, half written: ${left:-nothing}"
+    [ $bad -eq 0 ] && [ "$code" -eq 75 ] && [ "$kept" -ge 4 ] && { [ "$name" != "full disk" ] || [ -z "$left" ]; }
     goes_on "$name: training goes on, the last snapshot stays, later ones are written" $? 2 disk/out
 }
 mkdir disk
@@ -201,8 +205,10 @@ if mount -t tmpfs -o size=32m tmpfs disk 2>/dev/null; then
 else
     echo "# no right to mount a small disk: its cases are left out"
 fi
-fail "a file where the folder was" 'mv disk/out disk/away && touch disk/out' disk/away \
-    'rm disk/out && mv disk/away disk/out'
+# By a link, which changes in one go; else the writer might make the folder again in between.
+mkdir disk/real && touch disk/file && ln -s real disk/out
+fail "a file where the folder was" 'ln -s file disk/new && mv -T disk/new disk/out' disk/real \
+    'ln -s real disk/new && mv -T disk/new disk/out'
 
 # ---- losses that are not finite --------------------------------------------------------------------------------------
 # The first update throws the weights so far off that no later loss is finite.
