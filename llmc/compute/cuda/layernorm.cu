@@ -72,8 +72,10 @@ __global__ void __launch_bounds__(FORWARD_THREADS) layernorm_forward_kernel(Laye
     float mean = warp_sum(enter_row<T, W>(row, a, offset, lane)) / (float)a.C;
     float squares = 0;
     for (int i = W * lane; i < a.C; i += W * WARP) {
+        float x[W];
+        values_load(x, row + i);
         for (int k = 0; k < W; k++) {
-            float shifted = row[i + k] - mean;
+            float shifted = x[k] - mean;
             squares += shifted * shifted;
         }
     }
@@ -128,17 +130,21 @@ static __device__ __forceinline__ void sum_row(float *sum_d, float *sum_dx, floa
     *sum_d = *sum_dx = 0;
 #pragma unroll 2
     for (int i = W * lane; i < a.C; i += W * WARP) {
-        float x[W], d_out[W], weight[W];
+        float x[W], d_out[W], weight[W], weight_sum[W], bias_sum[W];
         values_load(x, a.inp + row.offset + i);
         values_load(d_out, (const T *)a.d_out.data + row.offset + i);
         values_load(weight, a.weight + i);
+        values_load(weight_sum, d_weight + i);
+        values_load(bias_sum, d_bias + i);
         for (int k = 0; k < W; k++) {
             float normal = (x[k] - row.mean) * row.rstd;
             *sum_d += weight[k] * d_out[k];
             *sum_dx += weight[k] * d_out[k] * normal;
-            d_weight[i + k] += d_out[k] * normal;
-            d_bias[i + k] += d_out[k];
+            weight_sum[k] += d_out[k] * normal;
+            bias_sum[k] += d_out[k];
         }
+        values_store(d_weight + i, weight_sum);
+        values_store(d_bias + i, bias_sum);
     }
 }
 
@@ -147,7 +153,7 @@ template <typename T, int W>
 static __device__ __forceinline__ void leave_row(const LayernormBackward &a, const Row &row, float mean_d,
                                                  float mean_dx, int lane)
 {
-#pragma unroll 2
+#pragma unroll 1
     for (int i = W * lane; i < a.C; i += W * WARP) {
         float x[W], d_out[W], weight[W], sum[W];
         values_load(x, a.inp + row.offset + i);
@@ -172,7 +178,7 @@ static __device__ __forceinline__ void leave_row(const LayernormBackward &a, con
 }
 
 template <typename T, int W>
-__global__ void __launch_bounds__(BACKWARD_THREADS) layernorm_backward_kernel(LayernormBackward a)
+__global__ void __launch_bounds__(BACKWARD_THREADS, 4) layernorm_backward_kernel(LayernormBackward a)
 {
     int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP, warps = (int)blockDim.x / WARP;
     float *d_weight = (float *)dynamic_shared() + warp * 2 * a.C; /* this warp's sums, then d_bias */
