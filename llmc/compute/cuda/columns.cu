@@ -38,7 +38,8 @@ __global__ void __launch_bounds__(THREADS)
         return;
     }
     float sum = 0;
-    for (int i = 0; i < parts.count; i++) {
+#pragma unroll 16
+    for (int i = 0; i < parts.count; i++) { /* few threads: each has many loads under way */
         sum += parts.parts[(int64_t)i * parts.stride + first + column];
     }
     out[column] = parts.accumulates ? out[column] + sum : sum;

@@ -85,13 +85,13 @@ __global__ void __launch_bounds__(TOKEN_THREADS)
     int first = starts[bin], end = starts[bin + 1];
     for (int base = (int)threadIdx.x; base < C; base += COLUMNS * TOKEN_THREADS) {
         float sums[COLUMNS] = {};
-#pragma unroll 2
+#pragma unroll 4
         for (int i = first; i < end; i++) {
             const float *d_row = d_out + (int64_t)positions[i] * C;
 #pragma unroll
             for (int k = 0; k < COLUMNS; k++) {
                 int column = base + k * TOKEN_THREADS;
-                sums[k] += column < C ? d_row[column] : 0.0f;
+                sums[k] += d_row[column < C ? column : base]; /* loads without branches between them */
             }
         }
 #pragma unroll
