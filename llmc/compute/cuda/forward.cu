@@ -126,6 +126,8 @@ void cuda_model_forward(Model *model, const SlotContext *context)
 /* ---- batches and logits
  * ------------------------------------------------------------------------------------- */
 
+static const int64_t LOGIT_ROWS_MULTIPLE = 256;
+
 TokenBins cuda_model_stage(Model *model, const int32_t *tokens, const int32_t *targets, int needs_bins)
 {
     int64_t BT = model_rows(model);
@@ -155,6 +157,9 @@ int64_t cuda_model_logit_rows(const Model *model, DType type)
 {
     int64_t rows = model->logits_bytes / ((int64_t)model->Vp * dtype_bytes(type));
     int64_t BT = model_rows(model);
+    if (rows > LOGIT_ROWS_MULTIPLE) { /* whole tiles of products, and chunks that begin at aligned rows */
+        rows -= rows % LOGIT_ROWS_MULTIPLE;
+    }
     return rows < BT ? rows : BT;
 }
 
