@@ -151,17 +151,26 @@ static void set_preference(cublasLtMatmulPreference_t preference, cublasLtMatmul
     CUBLASLT_CHECK(cublasLtMatmulPreferenceSetAttribute(preference, what, &value, sizeof(value)));
 }
 
+/* The library wants rows of whole eights for GELU's auxiliary matrix. How exact its GELU is, it does not say:
+ * fp32 has our own. */
+static int library_has_epilogue(const Matmul *product)
+{
+    return product->epilogue < MATMUL_BIAS_GELU ||
+           (product->out.type == DTYPE_BF16 && product->N % 8 == 0 && alignment_of(product->before) >= 16);
+}
+
 /* The first algorithm that the library proposes. It may split K only if it sums the parts in a fixed order,
- * from the workspace. */
+ * from the workspace, and in fp32. */
 static int find_algorithm(Matmuls *matmuls, Plan *plan)
 {
     const PlanKey *key = &plan->key;
     cublasLtMatmulPreference_t preference;
+    cublasLtReductionScheme_t own_type =
+        key->out_type == DTYPE_FP32 ? CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE : CUBLASLT_REDUCTION_SCHEME_NONE;
     CUBLASLT_CHECK(cublasLtMatmulPreferenceCreate(&preference));
     set_preference(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, (size_t)WORKSPACE_BYTES);
-    set_preference(
-        preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-        (uint32_t)(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE));
+    set_preference(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                   (uint32_t)(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE | own_type));
     set_preference(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, (uint32_t)key->b_alignment);
     set_preference(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, (uint32_t)key->a_alignment);
     set_preference(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, (uint32_t)key->out_alignment);
@@ -260,10 +269,12 @@ static void matmul_in_parts(Matmuls *matmuls, const Matmul *product, cudaStream_
 
 void matmul(Matmuls *matmuls, const Matmul *product, cudaStream_t stream)
 {
-    Plan *plan = plan_of(matmuls, product);
-    if (plan->is_found) {
-        run_plan(matmuls, plan, product, stream);
-        return;
+    if (library_has_epilogue(product)) {
+        Plan *plan = plan_of(matmuls, product);
+        if (plan->is_found) {
+            run_plan(matmuls, plan, product, stream);
+            return;
+        }
     }
     CHECK(product->epilogue != MATMUL_PLAIN, "cuBLASLt has no algorithm for a product of %d x %d x %d",
           product->M, product->N, product->K);

@@ -33,8 +33,8 @@ typedef struct Matmuls Matmuls;
 Matmuls *matmuls_create(void);
 void matmuls_free(Matmuls *matmuls);
 
-/* Asynchronous. An epilogue for which the library has no algorithm on this device is done by kernels of our
- * own. */
+/* Asynchronous. An epilogue for which the library has no algorithm on this device, and GELU in fp32, is done
+ * by kernels of our own. */
 void matmul(Matmuls *matmuls, const Matmul *product, cudaStream_t stream);
 
 /* Bytes of device memory that matmuls_create takes. */
