@@ -32,7 +32,7 @@ struct Matmuls {
     cublasLtHandle_t library;
     void *workspace;
     Plan plans[PLANS_MAX];
-    int count;
+    int count; /* how many were made: from PLANS_MAX on, the oldest makes room */
 };
 
 size_t matmuls_bytes(void)
@@ -48,17 +48,26 @@ Matmuls *matmuls_create(void)
     return matmuls;
 }
 
+static int kept_plans(const Matmuls *matmuls)
+{
+    return matmuls->count < PLANS_MAX ? matmuls->count : PLANS_MAX;
+}
+
+static void release_plan(Plan *plan)
+{
+    CUBLASLT_CHECK(cublasLtMatmulDescDestroy(plan->operation));
+    CUBLASLT_CHECK(cublasLtMatrixLayoutDestroy(plan->a));
+    CUBLASLT_CHECK(cublasLtMatrixLayoutDestroy(plan->b));
+    CUBLASLT_CHECK(cublasLtMatrixLayoutDestroy(plan->out));
+}
+
 void matmuls_free(Matmuls *matmuls)
 {
     if (matmuls == NULL) {
         return;
     }
-    for (int i = 0; i < matmuls->count; i++) {
-        Plan *plan = &matmuls->plans[i];
-        CUBLASLT_CHECK(cublasLtMatmulDescDestroy(plan->operation));
-        CUBLASLT_CHECK(cublasLtMatrixLayoutDestroy(plan->a));
-        CUBLASLT_CHECK(cublasLtMatrixLayoutDestroy(plan->b));
-        CUBLASLT_CHECK(cublasLtMatrixLayoutDestroy(plan->out));
+    for (int i = 0; i < kept_plans(matmuls); i++) {
+        release_plan(&matmuls->plans[i]);
     }
     CUDA_CHECK(cudaFree(matmuls->workspace));
     CUBLASLT_CHECK(cublasLtDestroy(matmuls->library));
@@ -192,8 +201,10 @@ static int find_algorithm(Matmuls *matmuls, Plan *plan)
 
 static Plan *make_plan(Matmuls *matmuls, const PlanKey *key, const Matmul *product)
 {
-    CHECK(matmuls->count < PLANS_MAX, "more than %d shapes of matrix products", PLANS_MAX);
-    Plan *plan = &matmuls->plans[matmuls->count++];
+    Plan *plan = &matmuls->plans[matmuls->count % PLANS_MAX];
+    if (matmuls->count++ >= PLANS_MAX) { /* prompts of many lengths */
+        release_plan(plan);
+    }
     plan->key = *key;
     CUBLASLT_CHECK(cublasLtMatmulDescCreate(&plan->operation, CUBLAS_COMPUTE_32F, CUDA_R_32F));
     set_operation(plan, CUBLASLT_MATMUL_DESC_TRANSA, key->is_b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
@@ -212,7 +223,7 @@ static Plan *make_plan(Matmuls *matmuls, const PlanKey *key, const Matmul *produ
 static Plan *plan_of(Matmuls *matmuls, const Matmul *product)
 {
     PlanKey key = key_of(product);
-    for (int i = 0; i < matmuls->count; i++) {
+    for (int i = 0; i < kept_plans(matmuls); i++) {
         if (memcmp(&matmuls->plans[i].key, &key, sizeof(key)) == 0) {
             return &matmuls->plans[i];
         }
