@@ -254,8 +254,9 @@ void cuda_model_train_slot(Model *model, const int32_t *tokens, const int32_t *t
     if (context->is_first) {
         CUDA_CHECK(cudaMemsetAsync(model->tail, 0, GRADIENT_TAIL * sizeof(int64_t), model->stream));
     }
-    TokenBins bins = cuda_model_stage(model, tokens, targets, 1);
+    cuda_model_stage(model, tokens, targets);
     cuda_model_forward(model, context);
+    TokenBins bins = cuda_model_stage_bins(model, tokens);
     backward_head(model, context);
     LossFold loss = {model->tail, model->losses, model_rows(model), model->config.slots_per_step};
     exact_fold_loss(&loss, model->stream);

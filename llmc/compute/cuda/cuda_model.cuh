@@ -97,7 +97,7 @@ struct Model {
     StateCopies *copies; /* state.cu's */
 
     Stage stages[STAGES];
-    int stage;                 /* the one to fill next */
+    int stage;                 /* the one filled last */
     StepOutcome *outcome_host; /* pinned */
     double *mean_host;         /* pinned */
     double *mean;
@@ -154,9 +154,11 @@ void cuda_model_linear_gelu(Model *model, Tensor before, Tensor after, Tensor in
 
 /* ---- forward.cu: all blocks and the last layer norm; context is NULL for evaluation (no dropout). */
 void cuda_model_forward(Model *model, const SlotContext *context);
-/* Start the copy of a batch to the device; with bins if there will be a backward. Returns the bins on the
- * device. */
-TokenBins cuda_model_stage(Model *model, const int32_t *tokens, const int32_t *targets, int needs_bins);
+/* Start the copy of a batch to the device. */
+void cuda_model_stage(Model *model, const int32_t *tokens, const int32_t *targets);
+/* Then, when the device has work to do, sort its tokens into bins, which the end of backward needs, and start
+ * their copy. Returns the bins on the device. */
+TokenBins cuda_model_stage_bins(Model *model, const int32_t *tokens);
 /* Logits of rows first .. first+rows-1 of a layer norm's output, into model->logits. */
 void cuda_model_logits(Model *model, Tensor ln, int64_t first, int64_t rows, DType type);
 /* How many rows of logits of this type exist at once. */

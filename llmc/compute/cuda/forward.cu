@@ -128,23 +128,32 @@ void cuda_model_forward(Model *model, const SlotContext *context)
 
 static const int64_t LOGIT_ROWS_MULTIPLE = 256;
 
-TokenBins cuda_model_stage(Model *model, const int32_t *tokens, const int32_t *targets, int needs_bins)
+/* Elements of the stage from `first` on to their place on the device. */
+static void copy_stage(Model *model, Stage *stage, int64_t first, int64_t count)
+{
+    CUDA_CHECK(cudaMemcpyAsync(model->tokens + first, stage->tokens + first, (size_t)count * sizeof(int32_t),
+                               cudaMemcpyHostToDevice, model->stream));
+    CUDA_CHECK(cudaEventRecord(stage->is_free, model->stream));
+}
+
+void cuda_model_stage(Model *model, const int32_t *tokens, const int32_t *targets)
 {
     int64_t BT = model_rows(model);
-    Stage *stage = &model->stages[model->stage];
     model->stage = (model->stage + 1) % STAGES;
+    Stage *stage = &model->stages[model->stage];
     CUDA_CHECK(
         cudaEventSynchronize(stage->is_free)); /* of two batches ago: no waiting but by a slow device */
     memcpy(stage->tokens, tokens, (size_t)BT * sizeof(int32_t));
     memcpy(stage->tokens + BT, targets, (size_t)BT * sizeof(int32_t));
-    int64_t count = 2 * BT;
-    if (needs_bins) {
-        token_bins_fill(&stage->bins, tokens, BT, model->config.shape.vocab_size);
-        count = 5 * BT + 2;
-    }
-    CUDA_CHECK(cudaMemcpyAsync(model->tokens, stage->tokens, (size_t)count * sizeof(int32_t),
-                               cudaMemcpyHostToDevice, model->stream));
-    CUDA_CHECK(cudaEventRecord(stage->is_free, model->stream));
+    copy_stage(model, stage, 0, 2 * BT);
+}
+
+TokenBins cuda_model_stage_bins(Model *model, const int32_t *tokens)
+{
+    int64_t BT = model_rows(model);
+    Stage *stage = &model->stages[model->stage];
+    token_bins_fill(&stage->bins, tokens, BT, model->config.shape.vocab_size);
+    copy_stage(model, stage, 2 * BT, 3 * BT + 2);
     TokenBins bins = {};
     bins.tokens = model->tokens + (stage->bins.tokens - stage->tokens);
     bins.starts = model->tokens + (stage->bins.starts - stage->tokens);
@@ -194,7 +203,7 @@ static void copy_logits(Model *model, float *logits, int64_t rows)
 double cuda_model_evaluate(Model *model, const int32_t *tokens, const int32_t *targets, float *logits)
 {
     int64_t BT = model_rows(model), rows_max = cuda_model_logit_rows(model, DTYPE_FP32);
-    cuda_model_stage(model, tokens, targets, 0);
+    cuda_model_stage(model, tokens, targets);
     cuda_model_forward(model, NULL);
     for (int64_t first = 0; first < BT; first += rows_max) {
         int64_t rows = BT - first < rows_max ? BT - first : rows_max;
