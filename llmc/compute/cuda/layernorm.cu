@@ -153,23 +153,21 @@ template <typename T, int W>
 static __device__ __forceinline__ void leave_row(const LayernormBackward &a, const Row &row, float mean_d,
                                                  float mean_dx, int lane)
 {
+    float *d_stream = a.d_stream + row.offset; /* made outside: else nvcc stores a vector by its elements */
 #pragma unroll 1
     for (int i = W * lane; i < a.C; i += W * WARP) {
-        float x[W], d_out[W], weight[W], sum[W];
+        float x[W], d_out[W], weight[W], before[W] = {}, sum[W];
         values_load(x, a.inp + row.offset + i);
         values_load(d_out, (const T *)a.d_out.data + row.offset + i);
         values_load(weight, a.weight + i);
-        for (int k = 0; k < W; k++) {
-            sum[k] = 0;
-        }
         if (!a.is_first) {
-            values_load(sum, a.d_stream + row.offset + i);
+            values_load(before, d_stream + i);
         }
         for (int k = 0; k < W; k++) {
             float normal = (x[k] - row.mean) * row.rstd;
-            sum[k] += (weight[k] * d_out[k] - mean_d - normal * mean_dx) * row.rstd;
+            sum[k] = before[k] + (weight[k] * d_out[k] - mean_d - normal * mean_dx) * row.rstd;
         }
-        values_store(a.d_stream + row.offset + i, sum);
+        values_store(d_stream + i, sum);
         if (a.d_branch.data) {
             drop(sum, a.dropout, row.offset + i);
             values_store((T *)a.d_branch.data + row.offset + i, sum);

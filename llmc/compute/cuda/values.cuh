@@ -87,7 +87,8 @@ static __device__ __forceinline__ void value_store4(float *out, float4 value)
 
 static __device__ __forceinline__ void value_store4(__nv_bfloat16 *out, float4 value)
 {
-    *(uint2 *)out = make_uint2(pack_bf16(value.x, value.y), pack_bf16(value.z, value.w));
+    /* One number: a vector of two nvcc may store by its elements. */
+    *(uint64_t *)out = (uint64_t)pack_bf16(value.z, value.w) << 32 | pack_bf16(value.x, value.y);
 }
 
 /* W neighbours: four, aligned to four elements, or one. Kernels have both kinds, for rows of whole fours and
