@@ -7,6 +7,8 @@
 
 static const int64_t LOGIT_BYTES_MAX = 512 << 20, FP32_LOGIT_ROWS = 256, BLOCK_ALIGNMENT = 256;
 enum { EMBEDDING_MAX = 6144 };
+static const size_t LIBRARY_BYTES = 512
+                                    << 20; /* left for what cuBLASLt loads when its kernels are first used */
 
 void *cuda_model_alloc(Model *model, int64_t count, size_t element_bytes)
 {
@@ -203,7 +205,7 @@ static int check_memory(const Model *model, Error *error)
 {
     size_t available = 0, total = 0;
     CUDA_CHECK(cudaMemGetInfo(&available, &total));
-    size_t needed = model->bytes + matmuls_bytes();
+    size_t needed = model->bytes + matmuls_bytes() + LIBRARY_BYTES;
     if (needed <= available) {
         return 0;
     }
