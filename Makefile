@@ -68,7 +68,7 @@ OP_SOURCES   := $(wildcard dev/ops/test_*.c)
 OP_TESTS     := $(foreach level,$(LEVELS),$(OP_SOURCES:dev/ops/%.c=$(B)/ops/$(level)/%))
 TEST_TOOLS   := $(B)/test/damage
 SHELL_TESTS  := $(filter-out $(if $(filter 1,$(CUDA)),,%cuda.sh),$(wildcard dev/test/test_*.sh))
-SANITIZER_SHELL_TESTS := $(filter %_cli.sh,$(SHELL_TESTS))
+SANITIZER_SHELL_TESTS := $(filter %_cli.sh %_reference.sh %_format.sh %_training.sh,$(SHELL_TESTS))
 THREAD_TESTS := $(addprefix $(B)/test/test_,loader writer)
 FUZZERS      := $(patsubst dev/fuzz/%.c,$(B)/fuzz/%,$(wildcard dev/fuzz/fuzz_*.c))
 BENCHES      := $(patsubst dev/bench/%.c,$(B)/bench/%,$(wildcard dev/bench/*.c))
