@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# FineWeb's sample of 10 billion tokens as data/fineweb: shards that are already tokens (100 million, 200 MB each),
-# downloaded, or files given by hand: JSON lines with "text" (also .gz, .zst, .tar), which are tokenised.
+# FineWeb's sample of 10 billion tokens as data/fineweb: shards that are already tokens (100 million, 200 MB
+# each), downloaded, or files given by hand: JSON lines with "text" (also .gz, .zst, .tar), which are
+# tokenised.
 #   data_prep/fineweb.sh [COUNT]       the first COUNT of 103 training shards, and the validation shard
 #   data_prep/fineweb.sh FILE...
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The King James Bible, a million tokens, as data/kjv: from Debian's packages bible-kjv and bible-kjv-text, or from
-# files given by hand.
+# The King James Bible, a million tokens, as data/kjv: from Debian's packages bible-kjv and bible-kjv-text, or
+# from files given by hand.
 #   data_prep/kjv.sh [FILE...]
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -15,7 +15,8 @@ if [ ${#files[@]} -eq 0 ]; then
             "the text by hand: $script FILE"
     text=$(mktemp)
     trap 'rm -f "$text"' EXIT
-    # A line is a verse, `Ge1:1 In the beginning ..`: the reference goes, and an empty line comes before a chapter.
+    # A line is a verse, `Ge1:1 In the beginning ..`: the reference goes, and an empty line comes before a
+    # chapter.
     bible -f 'gen1:1-rev22:21' </dev/null | awk '
         { chapter = $1; sub(/:.*/, "", chapter); sub(/^[^ ]* /, "") }
         NR > 1 && chapter != last { print "" }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# OpenWebText, 9 billion tokens, as data/openwebtext: 21 archives (13 GB) downloaded, or files given by hand (those
-# archives, other archives of text files, or JSON lines). Half a thousandth is for validation, as nanoGPT has it.
+# OpenWebText, 9 billion tokens, as data/openwebtext: 21 archives (13 GB) downloaded, or files given by hand
+# (those archives, other archives of text files, or JSON lines). Half a thousandth is for validation, as
+# nanoGPT has it.
 #   data_prep/openwebtext.sh [FILE...]
 # The shards take 18 GB. The archives stay in data/openwebtext/archives.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tiny Shakespeare, 338,000 tokens, as data/tinyshakespeare: downloaded, or from a file given by hand. The last tenth
-# is for validation.
+# Tiny Shakespeare, 338,000 tokens, as data/tinyshakespeare: downloaded, or from a file given by hand. The
+# last tenth is for validation.
 #   data_prep/tinyshakespeare.sh [FILE]
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 

@@ -4,20 +4,24 @@
 #   dev/gpu_check.sh [PART...]          all parts, or these; exit 0 if nothing failed
 #   dev/gpu_check.sh --carry FOLDER     on a machine that has the libraries: copy them for a machine that has not
 #
-# Parts: build reference ops repeat speed operations exact move sanitizer. Each has a time limit of its own, and one
-# that fails does not stop the others. Logs are kept in the folder named last, and in GPU_CHECK_OUT if that is set.
+# Parts: build reference ops repeat speed operations exact move sanitizer. Each has a time limit of its own,
+# and one that fails does not stop the others. Logs are kept in the folder named last, and in GPU_CHECK_OUT if
+# that is set.
 #
-# It needs nvcc with cuBLASLt, a C and a C++ compiler, make, and headers and libraries of zstd and jansson. Parts say SKIP
-# where they miss what only they need: cmocka (ops), oneDNN (move), compute-sanitizer, a python3 with PyTorch (the
-# comparison in speed). MPI is left out. For a machine that has no such libraries and no network:
+# It needs nvcc with cuBLASLt, a C and a C++ compiler, make, and headers and libraries of zstd and jansson.
+# Parts say SKIP where they miss what only they need: cmocka (ops), oneDNN (move), compute-sanitizer, a
+# python3 with PyTorch (the comparison in speed). MPI is left out. For a machine that has no such libraries
+# and no network:
 #
 #   dev/gpu_check.sh --carry libraries                         here; take the folder along, then there
 #   GPU_CHECK_LIBRARIES=libraries dev/gpu_check.sh
 #
-# The folder has include/ and lib/; what is in lib/ must suit that machine's processor and not need a newer C library.
+# The folder has include/ and lib/; what is in lib/ must suit that machine's processor and not need a newer C
+# library.
 #
-# Settings (environment): GPU_CHECK_LIBRARIES, GPU_CHECK_OUT, GPU_CHECK_SECONDS=530 (for all parts), NVCC, PYTHON=python3;
-# GPU_CHECK_VARIANT=host tries the script out without a GPU: the host build in place of the programs, tiny shapes.
+# Settings (environment): GPU_CHECK_LIBRARIES, GPU_CHECK_OUT, GPU_CHECK_SECONDS=530 (for all parts), NVCC,
+# PYTHON=python3; GPU_CHECK_VARIANT=host tries the script out without a GPU: the host build in place of the
+# programs, tiny shapes.
 set -u
 export LC_ALL=C GOMP_SPINCOUNT=1000 MPI=${MPI:-0}
 self=$(readlink -f "$0")
@@ -51,7 +55,8 @@ has_header() {
         2>/dev/null
 }
 
-# carry FOLDER: headers, static libraries where there are any, else shared ones under the name programs look for.
+# carry FOLDER: headers, static libraries where there are any, else shared ones under the name programs look
+# for.
 carry() {
     local folder=$1 header library file name
     mkdir -p "$folder/include" "$folder/lib" || exit 1
@@ -226,7 +231,8 @@ losses() {
     sed -n 's/.*"event":"step","iter":\([0-9]*\),"loss":\([^,]*\),.*/\1 \2/p' "$out/runs/$1/log.jsonl"
 }
 
-# One of two begins, the other ends; the CPU's whole run is what they are held to, to the bounds of dev/test/test_cuda.sh.
+# One of two begins, the other ends; the CPU's whole run is what they are held to, to the bounds of
+# dev/test/test_cuda.sh.
 part_move() {
     local dtype bound order from to distance
     if [ ! -x "$B/train_gpt2" ]; then

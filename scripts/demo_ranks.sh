@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The same run at any number of ranks, shown: a run that nobody disturbs on one process; the same run on 4 ranks,
-# stopped by SIGTERM, gone on with on 3, stopped again, ended on 1. Prints the commands and their telling lines.
-# Exit 0 if both end with the same weights.
+# The same run at any number of ranks, shown: a run that nobody disturbs on one process; the same run on 4
+# ranks, stopped by SIGTERM, gone on with on 3, stopped again, ended on 1. Prints the commands and their
+# telling lines. Exit 0 if both end with the same weights.
 #   make && scripts/demo_ranks.sh          PROGRAMS=FOLDER: where the programs are
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -30,7 +30,8 @@ tell() {
 }
 lines='^(resuming|snapshot|weights)|^step: .* ranks?$'
 
-# stopped FIRST SIGNAL COMMAND...: in the background until update FIRST is made, then one rank gets the signal.
+# stopped FIRST SIGNAL COMMAND...: in the background until update FIRST is made, then one rank gets the
+# signal.
 stopped() {
     local first=$1 signal=$2 rank code=0 deadline=$((SECONDS + 120))
     shift 2

@@ -3,8 +3,8 @@
 #   scripts/install_deps.sh [--test] [--book]
 #       --test   also what the tests need
 #       --book   also the text of the King James Bible, for scripts/quickstart.sh
-# MPI=0 leaves Open MPI out. Without root (or sudo that asks for no password) nothing is installed: the one line to
-# run is printed, and the exit code is 1.
+# MPI=0 leaves Open MPI out. Without root (or sudo that asks for no password) nothing is installed: the one
+# line to run is printed, and the exit code is 1.
 set -euo pipefail
 
 packages=(gcc libc6-dev binutils make libdnnl-dev libzstd-dev libjansson-dev libarchive-dev zlib1g-dev)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# From nothing to a model that writes in the style of a book, in under five minutes on two cores: install what is
-# missing, build, tokenise, train a small GPT-2 for about three minutes, print samples.
+# From nothing to a model that writes in the style of a book, in under five minutes on two cores: install what
+# is missing, build, tokenise, train a small GPT-2 for about three minutes, print samples.
 #   scripts/quickstart.sh [FILE] [--name=value ...]
 #       FILE           a text to learn from, instead of the King James Bible of Debian's packages
 #       --name=value   an option of train_gpt2, later than those of scripts/config/kjv.conf
@@ -43,8 +43,8 @@ else
 fi
 out_dir=out/$name
 
-# How many updates are three minutes on this machine: the recipe's at most, and enough to learn something. A run
-# that goes on keeps the number that it began with.
+# How many updates are three minutes on this machine: the recipe's at most, and enough to learn something. A
+# run that goes on keeps the number that it began with.
 mkdir -p "$out_dir"
 if [ ! -e "$out_dir/updates" ]; then
     echo "timing a few updates of this machine .."

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Keeps a run going: starts it, and starts it again when it asks for that (exit code 75) or a rank was lost (76, or
-# ended by a signal), with as many ranks as there is room for now. A run goes on at any number of ranks and ends in the
-# same weights, so none has to be replaced.
+# Keeps a run going: starts it, and starts it again when it asks for that (exit code 75) or a rank was lost
+# (76, or ended by a signal), with as many ranks as there is room for now. A run goes on at any number of
+# ranks and ends in the same weights, so none has to be replaced.
 #   scripts/supervise.sh [OPTION...] -- COMMAND...
 #       scripts/supervise.sh -- mpirun -np {ranks} ./train_gpt2 run.conf
 #       {ranks} stands for the number of ranks. Once there are snapshots, --init_from=resume is put at the end.
@@ -14,8 +14,8 @@
 #   --wait=SECONDS         before a restart after a fault, times the number of tries (5)
 #   --signal=NAME          what SIGTERM, SIGINT and SIGUSR1 become for the command (USR1, which mpirun and srun pass on
 #                          to every rank, where others make them kill the job; torchrun passes on TERM)
-# A signal ends the run in good order and is the last start; a second one ends it at once. The exit code is the run's:
-# 0 and 1 (an error that would come again) at once, 75 after a signal, else that of the last try.
+# A signal ends the run in good order and is the last start; a second one ends it at once. The exit code is
+# the run's: 0 and 1 (an error that would come again) at once, 75 after a signal, else that of the last try.
 set -u
 
 say() {
@@ -32,7 +32,8 @@ number() {
     [[ $2 =~ ^[0-9]{1,9}$ ]] || refuse "$1: expected a whole number, found \"$2\"; see the head of this script"
 }
 
-# The command's value of an option, as train_gpt2 reads it: config files and --name=value, the last one counts.
+# The command's value of an option, as train_gpt2 reads it: config files and --name=value, the last one
+# counts.
 option() {
     local name=$1 value=$2 word line pattern
     pattern="[[:space:]]*${name}[[:space:]]*=[[:space:]]*"
@@ -88,8 +89,8 @@ on_signal() {
     fi
 }
 
-# Runs the command with $1 ranks, from snapshot $2 if there is one, and leaves its exit code in $code. It gets a
-# process group of its own, so that a Ctrl-C comes here first and not to mpirun, which would kill the job.
+# Runs the command with $1 ranks, from snapshot $2 if there is one, and leaves its exit code in $code. It gets
+# a process group of its own, so that a Ctrl-C comes here first and not to mpirun, which would kill the job.
 run() {
     local ranks=$1 words=() word status
     for word in "${command[@]}"; do

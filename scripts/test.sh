@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# On a fresh machine: install what is missing, build, run every test that this machine can run. The last line is
-# `N passed, N failed`; the exit code is 0 if none failed.
+# On a fresh machine: install what is missing, build, run every test that this machine can run. The last line
+# is `N passed, N failed`; the exit code is 0 if none failed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 scripts/install_deps.sh --test

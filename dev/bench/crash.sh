@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# How safe snapshots are, counted. First a run with a snapshot at every update is killed (kill -9) at random moments
-# and goes on, KILLS times: each restart must find what the log had promised, and every loss and norm in the log, and
-# the weights at the end, must be those of a run that nobody killed. Then single random bits of a snapshot are
-# flipped, BITS times: each must be refused.
+# How safe snapshots are, counted. First a run with a snapshot at every update is killed (kill -9) at random
+# moments and goes on, KILLS times: each restart must find what the log had promised, and every loss and norm
+# in the log, and the weights at the end, must be those of a run that nobody killed. Then single random bits
+# of a snapshot are flipped, BITS times: each must be refused.
 #   PROGRAMS=build/mpi1 dev/bench/crash.sh [KILLS [BITS [SEED]]]      default: 200 1000, a seed that it prints
 # Exit 0 if nothing was lost, wrong or accepted.
 set -u

@@ -195,8 +195,8 @@ def check_late_rows(rows, exact, compute, link_fit, slowdown):
 
 # ---- asked about GPUs --------------------------------------------------------------------------------------
 
-# Dense bf16 products a second, bytes of memory a second, and what NCCL's all-reduce over NVLink makes of the links
-# of 8 GPUs (bus bandwidth, GB/s, as nccl-tests print it: NVLink SHARP on H100, rings on A100).
+# Dense bf16 products a second, bytes of memory a second, and what NCCL's all-reduce over NVLink makes of the
+# links of 8 GPUs (bus bandwidth, GB/s, as nccl-tests print it: NVLink SHARP on H100, rings on A100).
 Gpu = namedtuple("Gpu", "name flops memory nvlink_gb")
 GPUS = {"h100": Gpu("H100", 989e12, 3.35e12, 480), "h100ring": Gpu("H100, rings", 989e12, 3.35e12, 370),
         "a100": Gpu("A100", 312e12, 2.0e12, 230)}

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# What snapshots cost a run of GPT-2 124M: how long training waits for them, how much slower its steps are while one
-# is written, and how far a state trained for a while is compressed.
+# What snapshots cost a run of GPT-2 124M: how long training waits for them, how much slower its steps are
+# while one is written, and how far a state trained for a while is compressed.
 #   PROGRAMS=. dev/bench/stall.sh FOLDER [UPDATES [INTERVAL [OPTIONS OF train_gpt2...]]]
-# FOLDER holds tokens, train.bin and val.bin; 250 updates and a snapshot every 100 unless told. Snapshots go to a
-# folder under TMPDIR.
+# FOLDER holds tokens, train.bin and val.bin; 250 updates and a snapshot every 100 unless told. Snapshots go
+# to a folder under TMPDIR.
 set -u
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 program=${PROGRAMS:-$root}/train_gpt2

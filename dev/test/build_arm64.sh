@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Compiles the library and the portable CPU level with a cross compiler for arm64; nothing is run. The headers of the
-# libraries are this machine's: they are the same on every architecture.
+# Compiles the library and the portable CPU level with a cross compiler for arm64; nothing is run. The headers
+# of the libraries are this machine's: they are the same on every architecture.
 set -eu
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 headers=$(mktemp -d)

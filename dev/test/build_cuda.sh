@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The CUDA programs build for sm_80, sm_90a and as PTX without a warning; no kernel spills registers to memory; attention
-# multiplies on tensor cores. Needs nvcc, no GPU.
+# The CUDA programs build for sm_80, sm_90a and as PTX without a warning; no kernel spills registers to
+# memory; attention multiplies on tensor cores. Needs nvcc, no GPU.
 #   dev/test/build_cuda.sh        exit 0 if all that holds; prints what does not
 set -u
 cd "$(dirname "$0")/../.." || exit 1

@@ -1,5 +1,5 @@
-# Sourced by the tests of ranks and of faults: TAP, a small data set in an empty folder, and train_gpt2 started
-# as users start it: alone, by mpirun, or by a launcher that sets RANK and WORLD_SIZE.
+# Sourced by the tests of ranks and of faults: TAP, a small data set in an empty folder, and train_gpt2
+# started as users start it: alone, by mpirun, or by a launcher that sets RANK and WORLD_SIZE.
 #   PROGRAMS=build/mpi1   where the programs are
 export LC_ALL=C OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive # ranks share the cores
 # Containers: root may start ranks, more of them than cores, unbound, and without reading each other's memory.
@@ -47,8 +47,8 @@ if command -v mpirun >/dev/null && ldd ./train_gpt2 | grep -q libmpi; then
     launcher=mpirun
 fi
 
-# What every rank runs: its process id is left in pid.R; it works in the folder rank-R if there is one, and takes
-# the arguments in rank-R.options, one a line, besides.
+# What every rank runs: its process id is left in pid.R; it works in the folder rank-R if there is one, and
+# takes the arguments in rank-R.options, one a line, besides.
 cat >as_rank <<'END'
 #!/usr/bin/env bash
 rank=${OMPI_COMM_WORLD_RANK:-${RANK:-0}}
@@ -59,8 +59,8 @@ exec "$@" "${own[@]}"
 END
 chmod +x as_rank
 
-# RANK, WORLD_SIZE and so on, as torchrun sets them. Leaves the exit code of rank R in status.R; ends like the rank
-# that failed first, or with 0.
+# RANK, WORLD_SIZE and so on, as torchrun sets them. Leaves the exit code of rank R in status.R; ends like the
+# rank that failed first, or with 0.
 cat >tcp_launch <<'END'
 #!/usr/bin/env bash
 export WORLD_SIZE=$1 MASTER_ADDR=127.0.0.1 MASTER_PORT=$2 RANK
@@ -92,13 +92,15 @@ free_port() {
     echo $port
 }
 
-# ranks N ARGUMENTS...: in the foreground, with output in the files stdout and stderr and the exit code in $code.
+# ranks N ARGUMENTS...: in the foreground, with output in the files stdout and stderr and the exit code in
+# $code.
 ranks() {
     ranks_begin "$@"
     ranks_end
 }
 
-# The same in the background, as a process group of its own: $job, whose child `leader` is. N=0: no launcher at all.
+# The same in the background, as a process group of its own: $job, whose child `leader` is. N=0: no launcher
+# at all.
 ranks_begin() {
     local N=$1
     shift
@@ -126,7 +128,8 @@ ranks_end() {
     job=
 }
 
-# await SECONDS COMMAND...: until the command succeeds. 1 when it does not within the time or the ranks have ended.
+# await SECONDS COMMAND...: until the command succeeds. 1 when it does not within the time or the ranks have
+# ended.
 await() {
     local deadline=$((SECONDS + $1))
     shift

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# train_gpt2 as a user meets it: what it prints and writes, and how it ends; every mistake is one line on stderr
-# that names the thing and the way out, and exit code 1.
+# train_gpt2 as a user meets it: what it prints and writes, and how it ends; every mistake is one line on
+# stderr that names the thing and the way out, and exit code 1.
 #   PROGRAMS=build/mpi1 dev/test/test_cli.sh        prints TAP
 set -u
 export LC_ALL=C
@@ -33,8 +33,8 @@ run() {
     code=$?
 }
 
-# refused NAME EXPECTED... -- ARGUMENTS...: exit 1, one line on stderr that holds every EXPECTED, starts with the
-# program's name, and no out_dir left behind.
+# refused NAME EXPECTED... -- ARGUMENTS...: exit 1, one line on stderr that holds every EXPECTED, starts with
+# the program's name, and no out_dir left behind.
 refused() {
     local name=$1 expected=() bad=0 text
     shift
@@ -176,7 +176,8 @@ run "${small[@]}" --out_dir=parts --init_from=resume --max_iters=13 --batch_size
 [ "$code" -eq 0 ] && grep -q 'notice: batch_size was 2 when the snapshot was written, is now 1' stdout
 result $? "an option that changes results is told"
 
-# Stop a run of many updates by a signal once it has made some, then let it go on to where a straight run ends.
+# Stop a run of many updates by a signal once it has made some, then let it go on to where a straight run
+# ends.
 stopped() { # SIGNAL
     rm -rf stopped stdout # whose lines tell when the run has come far enough
     "$train_gpt2" "${small[@]}" --out_dir=stopped --max_iters=20000 --lr_schedule=constant --eval_interval=0 \

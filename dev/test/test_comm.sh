@@ -50,8 +50,8 @@ hit() {
     kill "-$1" "$pid"
 }
 
-# expect CODES LINES [TEXT]...: one of the exit codes, and so many lines of the worker's own on stderr, each with
-# every TEXT.
+# expect CODES LINES [TEXT]...: one of the exit codes, and so many lines of the worker's own on stderr, each
+# with every TEXT.
 expect() {
     local bad=0 found text
     [[ " $1 " == *" $code "* ]] || { echo "# exit code: expected $1, found $code"; bad=1; }
@@ -92,7 +92,8 @@ for rank in 0 1; do
     result $? "an error of rank $rank ends all with its exit code and its line"
 done
 
-# mpirun ends as the first process that it saw end: 137 for one that was killed. The timeout, 600 s, is far off.
+# mpirun ends as the first process that it saw end: 137 for one that was killed. The timeout, 600 s, is far
+# off.
 for rank in 0 2; do
     start 3 endless
     hit KILL $rank 3

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The CUDA program as the CPU runs it (dev/host_cuda): the reference folders, the same run as the CPU program's, runs that
-# move between the two, the same weights always, and what it says where a GPU fails.
+# The CUDA program as the CPU runs it (dev/host_cuda): the reference folders, the same run as the CPU
+# program's, runs that move between the two, the same weights always, and what it says where a GPU fails.
 #   PROGRAMS=build/mpi1 dev/test/test_cuda.sh        prints TAP
 set -u
 export LC_ALL=C OMP_NUM_THREADS=1
@@ -86,8 +86,9 @@ agree() {
         END { print "# largest distance: loss " worst_loss ", norm " worst_norm; exit bad || NR != count }'
 }
 
-# fp32: as near as the CPU program is to PyTorch. bf16: 2^-8 is what one rounding to bf16 may be off, and a mean over 384
-# tokens stays below it; the norm of two runs that both round differs by twice that for each of few large elements.
+# fp32: as near as the CPU program is to PyTorch. bf16: 2^-8 is what one rounding to bf16 may be off, and a
+# mean over 384 tokens stays below it; the norm of two runs that both round differs by twice that for each of
+# few large elements.
 bounds_fp32=(2e-5 1e-3)
 bounds_bf16=(0.0039 0.04)
 for dtype in fp32 bf16; do

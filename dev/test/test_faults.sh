@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# What a run survives, and how it ends when it cannot go on: signals, lost ranks, full disks, losses that are not
-# finite, kill -9 at any moment, damaged snapshots. Nothing is lost but the updates since the last good snapshot.
+# What a run survives, and how it ends when it cannot go on: signals, lost ranks, full disks, losses that are
+# not finite, kill -9 at any moment, damaged snapshots. Nothing is lost but the updates since the last good
+# snapshot.
 #   PROGRAMS=build/mpi1 dev/test/test_faults.sh        prints TAP
 set -u
 . "$(dirname "$0")/ranks.bash"
@@ -37,8 +38,8 @@ goes_on() {
 }
 
 # ---- signals -----------------------------------------------------------------------------------------------------
-# A handler that ran on a thread that computes would damage the heap (llmc/run/stop.h): of all threads of a rank, the
-# libraries' too, one takes the signals that stop a run.
+# A handler that ran on a thread that computes would damage the heap (llmc/run/stop.h): of all threads of a
+# rank, the libraries' too, one takes the signals that stop a run.
 stopping=$((0x4202)) # the bits of SIGINT, SIGUSR1 and SIGTERM, and below that of mpirun's SIGCONT
 [ $launcher = tcp ] || stopping=$((0x24202))
 takers() { # PID: how many of its threads do not block them all
@@ -57,8 +58,8 @@ ranks_end
 result $? "one thread of a rank takes signals, none that computes ($found)"
 rm -rf out
 
-# Every rank finishes its slot, all agree, rank 0 writes a snapshot, exit 75. Where mpirun itself is told to end, it
-# ends with 1 whatever its ranks do, unless by SIGUSR1, which it only passes on.
+# Every rank finishes its slot, all agree, rank 0 writes a snapshot, exit 75. Where mpirun itself is told to
+# end, it ends with 1 whatever its ranks do, unless by SIGUSR1, which it only passes on.
 signals=(TERM:0 TERM:2 INT:0 INT:1 USR1:0 USR1:2)
 [ $launcher = tcp ] || signals+=(TERM:mpirun INT:mpirun USR1:mpirun)
 for one in "${signals[@]}"; do
@@ -89,8 +90,8 @@ result $? "a rank that is stopped and continued in time goes on"
 rm -rf out
 
 # ---- a rank is lost ----------------------------------------------------------------------------------------------
-# The others end with 76, each with a line that names the rank and the collective that it was in itself. mpirun ends
-# like the rank that it first saw end badly.
+# The others end with 76, each with a line that names the rank and the collective that it was in itself.
+# mpirun ends like the rank that it first saw end badly.
 have_ended() { # LOST N: all ranks but one, or all
     local rank
     kill -0 "$job" 2>/dev/null || return 0
@@ -172,8 +173,8 @@ for N in 0 2; do
 done
 launcher=$default
 
-# fail NAME BEGIN FOLDER END: something makes snapshots fail while a run goes on, and then is over. Meanwhile FOLDER
-# holds the snapshots that there were.
+# fail NAME BEGIN FOLDER END: something makes snapshots fail while a run goes on, and then is over. Meanwhile
+# FOLDER holds the snapshots that there were.
 later_than() {
     [ "$(newest disk/out)" -gt "$1" ]
 }
@@ -188,8 +189,8 @@ fail() {
     await 30 later_than "$kept" || bad=1
     kill -USR1 "$(cat pid.0)"
     ranks_end
-    # What is half written when the folder goes away or may not be written is out of the writer's reach: the next run
-    # removes it. A full disk is no such excuse.
+    # What is half written when the folder goes away or may not be written is out of the writer's reach: the
+    # next run removes it. A full disk is no such excuse.
     left=$(ls disk/out | grep tmp)
     echo "# failed: $bad, exit code $code, snapshot $kept meanwhile, half written: ${left:-nothing}"
     [ $bad -eq 0 ] && [ "$code" -eq 75 ] && [ "$kept" -ge 4 ] && { [ "$name" != "full disk" ] || [ -z "$left" ]; }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# dev/host_cuda, which runs the CUDA sources on the CPU: it does what a GPU does, and finds the mistakes that it
-# promises to find. Needs a C++ compiler and nothing else.
+# dev/host_cuda, which runs the CUDA sources on the CPU: it does what a GPU does, and finds the mistakes that
+# it promises to find. Needs a C++ compiler and nothing else.
 #   dev/test/test_host_cuda.sh        prints TAP
 set -u
 export LC_ALL=C GOMP_SPINCOUNT=1000 OMP_NUM_THREADS=2

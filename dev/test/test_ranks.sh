@@ -104,8 +104,8 @@ END
 result $? "the trace is JSON, with a row for each rank and thread, blocks and buckets"
 
 # ---- stop here, go on there ----------------------------------------------------------------------------------------
-# A run that would go on for long is stopped by signals, as soon as it has made a few more updates, and ended some
-# updates after the last stop. A run that nobody disturbed then goes as far.
+# A run that would go on for long is stopped by signals, as soon as it has made a few more updates, and ended
+# some updates after the last stop. A run that nobody disturbed then goes as far.
 long=("${small[@]}" --dropout=0.1 --bucket_cap_mb=0.1 --lr_schedule=wsd --lr_decay_iters=40)
 updates() {
     cat "$1"/log.jsonl 2>/dev/null | grep -c '"event":"step"'
@@ -185,9 +185,9 @@ printf X | dd of=rank-2/out/step-00000004.snap bs=1 seek=5000 conv=notrunc statu
 disagree "a damaged snapshot on one machine is named, and so is the rank that fell back" \
     "rank 2 differs from rank 0 in the model's shape or the updates made" "${small[@]}" --init_from=resume --max_iters=6
 
-# Memory that goes bad on one rank. With learning_rate=0 no update hides what is changed: one bit in each of the
-# first eight rows of wte, wherever the rank keeps all of them one after the other. While the rank is stopped; and in
-# eight rows, because an update that was stopped half way may write one of them back.
+# Memory that goes bad on one rank. With learning_rate=0 no update hides what is changed: one bit in each of
+# the first eight rows of wte, wherever the rank keeps all of them one after the other. While the rank is
+# stopped; and in eight rows, because an update that was stopped half way may write one of them back.
 frozen=("${small[@]}" --learning_rate=0 --min_lr=0 --max_iters=100000 --check_interval=2 --export_hf=hf)
 ranks 0 "${frozen[@]}" --max_iters=0 --out_dir=frozen
 cat >change_weights.py <<'END'

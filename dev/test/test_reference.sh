@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# test_gpt2 on the committed reference folders: they hold at every level of the instruction set, and a folder in
-# which anything is off by one hundredth, missing or cut is refused with its name.
+# test_gpt2 on the committed reference folders: they hold at every level of the instruction set, and a folder
+# in which anything is off by one hundredth, missing or cut is refused with its name.
 #   PROGRAMS=build/mpi1 dev/test/test_reference.sh        prints TAP
 set -u
 export LC_ALL=C

@@ -14,8 +14,8 @@ tests=0
 failures=0
 deadline_s=60
 
-# Each start takes the next line of the file plan: an exit code, KILL (by a signal), HOLD (until SIGUSR1, then a
-# snapshot and 75) or DEAF (until killed); after it maybe the number of a snapshot to leave.
+# Each start takes the next line of the file plan: an exit code, KILL (by a signal), HOLD (until SIGUSR1, then
+# a snapshot and 75) or DEAF (until killed); after it maybe the number of a snapshot to leave.
 cat >program <<'END'
 #!/usr/bin/env bash
 echo "$1" >>starts

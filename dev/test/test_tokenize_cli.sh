@@ -34,7 +34,8 @@ text_of() {
     for shard; do "$tokenize" --decode "$shard" || return 1; done
 }
 
-# gives NAME EXPECTED_FILE -- ARGUMENTS...: the run succeeds, and all that it wrote decodes to the expected text.
+# gives NAME EXPECTED_FILE -- ARGUMENTS...: the run succeeds, and all that it wrote decodes to the expected
+# text.
 gives() {
     local name=$1 expected=$2
     shift 3
@@ -44,8 +45,8 @@ gives() {
     result $? "$name"
 }
 
-# refused NAME EXPECTED... -- ARGUMENTS...: exit 1, one line on stderr that holds every EXPECTED and begins with the
-# program's name, nothing left in the folder `out`.
+# refused NAME EXPECTED... -- ARGUMENTS...: exit 1, one line on stderr that holds every EXPECTED and begins
+# with the program's name, nothing left in the folder `out`.
 refused() {
     local name=$1 expected=() bad=0 text
     shift
@@ -138,7 +139,8 @@ run -o all --val-tokens=0 --header=none book.txt
 tokens=$(($(stat -c %s all/train.bin) / 2))
 [ ! -e all/val.bin ]
 result $? 'no val.bin when no tokens are for validation'
-# split_is NAME TRAIN_TOKENS -- ARGUMENTS: train and val together are the whole text, cut behind that many tokens.
+# split_is NAME TRAIN_TOKENS -- ARGUMENTS: train and val together are the whole text, cut behind that many
+# tokens.
 split_is() {
     local name=$1 expected=$2
     shift 3

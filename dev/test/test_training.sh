@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Training as a whole: the losses and norms that PyTorch finds in the same thirty updates, and the same weights to
-# the bit whatever the threads and wherever the run was stopped, in both precisions and for one slot or many.
+# Training as a whole: the losses and norms that PyTorch finds in the same thirty updates, and the same
+# weights to the bit whatever the threads and wherever the run was stopped, in both precisions and for one
+# slot or many.
 #   PROGRAMS=build/mpi1 dev/test/test_training.sh        prints TAP
 set -u
 export LC_ALL=C
