@@ -20,25 +20,11 @@ trap end_test EXIT
 # Copies: a build that goes on meanwhile does not change what is tested.
 cp "${PROGRAMS:-$root}/train_gpt2" "$work" || exit 1
 cd "$work" || exit 1
-tests=0
-failures=0
+. "$root/dev/test/tap.bash"
 
-# result STATUS NAME: one TAP line; on failure what the last program printed.
-result() {
-    tests=$((tests + 1))
-    if [ "$1" -eq 0 ]; then
-        echo "ok $tests - $2"
-    else
-        failures=$((failures + 1))
-        echo "not ok $tests - $2"
-        echo "# exit code $code"
-        tail -n 4 stdout stderr 2>/dev/null | cut -c 1-200 | sed 's/^/# /'
-    fi
-}
-
-end_of_tests() {
-    echo "1..$tests"
-    [ "$failures" -eq 0 ]
+told() {
+    echo "exit code $code"
+    tail -n 4 stdout stderr 2>/dev/null | cut -c 1-200
 }
 
 # Which launcher `ranks` uses. A build with MPI=0 has only the other.

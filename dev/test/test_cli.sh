@@ -3,6 +3,7 @@
 # stderr that names the thing and the way out, and exit code 1.
 #   PROGRAMS=build/mpi1 dev/test/test_cli.sh        prints TAP
 set -u
+. "$(dirname "$0")/tap.bash"
 export LC_ALL=C
 root=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d)
@@ -12,20 +13,6 @@ cp "${PROGRAMS:-.}/train_gpt2" "${PROGRAMS:-.}/data_prep/tokenize" "$work" || ex
 train_gpt2=$work/train_gpt2
 tokenize=$work/tokenize
 cd "$work" || exit 1
-tests=0
-failures=0
-
-# result STATUS NAME: one TAP line; on failure what the last program printed.
-result() {
-    tests=$((tests + 1))
-    if [ "$1" -eq 0 ]; then
-        echo "ok $tests - $2"
-    else
-        failures=$((failures + 1))
-        echo "not ok $tests - $2"
-        tail -n 5 stdout stderr 2>/dev/null | sed 's/^/# /'
-    fi
-}
 
 # run ARGUMENTS...: train_gpt2 with its output in the files stdout and stderr and its exit code in $code.
 run() {
@@ -262,5 +249,4 @@ run --dataset=source "${shape[@]:1}" --batch_size=2 --gradient_accumulation_step
 [ "$code" -eq 0 ] && weights >/dev/null && grep -aq '^int main' stdout
 result $? "GPT-2's vocabulary: train and sample"
 
-echo "1..$tests"
-[ "$failures" -eq 0 ]
+end_of_tests

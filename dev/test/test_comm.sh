@@ -2,25 +2,15 @@
 # Ranks under a real mpirun: sums, an orderly end, and every way in which a rank can be lost.
 #   PROGRAMS=build/mpi1 dev/test/test_comm.sh        prints TAP
 set -u
+. "$(dirname "$0")/tap.bash"
 export LC_ALL=C OMP_NUM_THREADS=1
 worker=$(cd "${PROGRAMS:-.}" && pwd)/test/test_comm
 work=$(mktemp -d)
 job=
 trap '[ -z "$job" ] || kill -KILL "$job" 2>/dev/null; rm -rf "$work"' EXIT
 cd "$work" || exit 1
-tests=0
-failures=0
-
-# result STATUS NAME: one TAP line; on failure what the last job printed.
-result() {
-    tests=$((tests + 1))
-    if [ "$1" -eq 0 ]; then
-        echo "ok $tests - $2"
-    else
-        failures=$((failures + 1))
-        echo "not ok $tests - $2"
-        tail -n 20 stdout stderr | sed 's/^/# /'
-    fi
+told() {
+    tail -n 20 stdout stderr
 }
 
 # start RANKS SCENARIO [ARGUMENT]: mpirun in the background as $job, its output in stdout and stderr.
@@ -128,5 +118,4 @@ for variables in '' 'PMI_RANK=0 PMI_SIZE=2'; do
     result $? "a task that knows no other is refused${variables:+ ($variables)}"
 done
 
-echo "1..$tests"
-[ "$failures" -eq 0 ]
+end_of_tests

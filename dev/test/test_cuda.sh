@@ -3,6 +3,7 @@
 # program's, runs that move between the two, the same weights always, and what it says where a GPU fails.
 #   PROGRAMS=build/mpi1 dev/test/test_cuda.sh        prints TAP
 set -u
+. "$(dirname "$0")/tap.bash"
 export LC_ALL=C OMP_NUM_THREADS=1
 programs=$(cd "${PROGRAMS:-.}" && pwd)
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -10,18 +11,6 @@ training=$root/dev/test/training
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
-tests=0
-
-# result STATUS NAME: one TAP line; on failure what the last program said.
-result() {
-    tests=$((tests + 1))
-    if [ "$1" -eq 0 ]; then
-        echo "ok $tests - $2"
-    else
-        echo "not ok $tests - $2"
-        tail -n 3 stdout stderr 2>/dev/null | cut -c 1-200 | sed 's/^/# /'
-    fi
-}
 
 # ---- the whole model ---------------------------------------------------------------------------------------------
 folders=("$root"/dev/reference/*/)
@@ -169,4 +158,4 @@ result $? "and it goes on from there"
 fails "updates that are not finite" 76 "5 updates in a row had a loss or gradient that is not finite; newest good snapshot" \
     HOST_CUDA_SEED=1 --dtype=fp32 --learning_rate=100 --min_lr=100 --grad_clip=0 --warmup_iters=0 --weight_decay=100 \
     --max_iters=2000 --max_bad_steps=5 --out_dir=blown
-echo "1..$tests"
+end_of_tests

@@ -3,23 +3,15 @@
 # in which anything is off by one hundredth, missing or cut is refused with its name.
 #   PROGRAMS=build/mpi1 dev/test/test_reference.sh        prints TAP
 set -u
+. "$(dirname "$0")/tap.bash"
 export LC_ALL=C
 programs=$(cd "${PROGRAMS:-.}" && pwd)
 root=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
-tests=0
-
-# result STATUS NAME: one TAP line; on failure what test_gpt2 said.
-result() {
-    tests=$((tests + 1))
-    if [ "$1" -eq 0 ]; then
-        echo "ok $tests - $2"
-    else
-        echo "not ok $tests - $2"
-        grep -E 'FAILED|test_gpt2:|hold' output | sed 's/^/# /'
-    fi
+told() {
+    grep -E 'FAILED|test_gpt2:|hold' output
 }
 
 # copy NAME: a fresh copy of a committed folder as ./folder.
@@ -122,4 +114,4 @@ result $? "no argument"
 "$programs/test_gpt2" nowhere "$root/dev/reference/one_token" >output 2>&1
 [ $? -eq 1 ] && grep -q '^1 of 2 folders hold' output
 result $? "one bad folder among good ones"
-echo "1..$tests"
+end_of_tests

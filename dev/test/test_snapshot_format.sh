@@ -5,6 +5,7 @@
 # PYTHON names the interpreter (python3). What it lacks is named on a line that starts with `#` and counts as
 # nothing.
 set -u
+. "$(dirname "$0")/tap.bash"
 export LC_ALL=C
 programs=$(cd "${PROGRAMS:-.}" && pwd)
 train_gpt2=$programs/train_gpt2
@@ -13,19 +14,8 @@ python=${PYTHON:-python3}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
-tests=0
-failures=0
-
-# result STATUS NAME: one TAP line; on failure what the last program said.
-result() {
-    tests=$((tests + 1))
-    if [ "$1" -eq 0 ]; then
-        echo "ok $tests - $2"
-    else
-        failures=$((failures + 1))
-        echo "not ok $tests - $2"
-        tail -n 5 output | sed 's/^/# /'
-    fi
+told() {
+    tail -n 5 output
 }
 
 # 4,000 tokens below 61, as nanoGPT writes them.
@@ -95,5 +85,4 @@ if "$python" -c 'import torch, transformers' 2>/dev/null; then
 else
     echo "# no torch and transformers for $python: they did not load the export"
 fi
-echo "1..$tests"
-[ "$failures" -eq 0 ]
+end_of_tests

@@ -2,25 +2,12 @@
 # data_prep/tokenize as a user meets it: formats, archives, splits, shards, and every bad input.
 #   PROGRAMS=build/mpi1 dev/test/test_tokenize_cli.sh        prints TAP
 set -u
+. "$(dirname "$0")/tap.bash"
 export LC_ALL=C
 tokenize=$(cd "${PROGRAMS:-.}" && pwd)/data_prep/tokenize
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
-tests=0
-failures=0
-
-# result STATUS NAME: one TAP line; on failure what the last program printed.
-result() {
-    tests=$((tests + 1))
-    if [ "$1" -eq 0 ]; then
-        echo "ok $tests - $2"
-    else
-        failures=$((failures + 1))
-        echo "not ok $tests - $2"
-        tail -n 5 stdout stderr 2>/dev/null | sed 's/^/# /'
-    fi
-}
 
 # run ARGUMENTS...: output in the files stdout and stderr, exit code in $code.
 run() {
@@ -435,5 +422,4 @@ stopped INT
 stopped HUP
 set +m
 
-echo "1..$tests"
-[ "$failures" -eq 0 ]
+end_of_tests

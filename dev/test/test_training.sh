@@ -4,6 +4,7 @@
 # slot or many.
 #   PROGRAMS=build/mpi1 dev/test/test_training.sh        prints TAP
 set -u
+. "$(dirname "$0")/tap.bash"
 export LC_ALL=C
 programs=$(cd "${PROGRAMS:-.}" && pwd)
 reference=$(cd "$(dirname "$0")/../reference" && pwd)
@@ -11,18 +12,6 @@ training=$(cd "$(dirname "$0")/training" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
-tests=0
-
-# result STATUS NAME: one TAP line; on failure what the last run said.
-result() {
-    tests=$((tests + 1))
-    if [ "$1" -eq 0 ]; then
-        echo "ok $tests - $2"
-    else
-        echo "not ok $tests - $2"
-        tail -n 3 stdout stderr 2>/dev/null | sed 's/^/# /'
-    fi
-}
 
 # The recipe of dev/reference/train_reference.py.
 recipe=(--init_from="$reference/heads_of_7" --train_data="$training/tokens.bin" --eval_interval=0
@@ -133,4 +122,4 @@ run again --dtype=fp32 --init_from=exported --eval_only=true --eval_iters=0 --va
 val_again=$(sed -n 's/.*"event":"eval".*"val_loss":\([^,}]*\).*/\1/p' again/log.jsonl)
 [ -n "$val" ] && [ "$val" = "$val_again" ]
 result $? "the exported model has the loss of the trained one ($val, $val_again)"
-echo "1..$tests"
+end_of_tests

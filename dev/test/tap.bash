@@ -1,0 +1,25 @@
+# Sourced by the shell tests: TAP lines, and their end.
+tests=0
+failures=0
+
+# What a failed test shows; a test that keeps its output elsewhere has its own.
+told() {
+    tail -n 5 stdout stderr 2>/dev/null | cut -c 1-200
+}
+
+# result STATUS NAME: one TAP line; on failure what the last program said.
+result() {
+    tests=$((tests + 1))
+    if [ "$1" -eq 0 ]; then
+        echo "ok $tests - $2"
+    else
+        failures=$((failures + 1))
+        echo "not ok $tests - $2"
+        told | sed 's/^/# /'
+    fi
+}
+
+end_of_tests() {
+    echo "1..$tests"
+    [ "$failures" -eq 0 ]
+}
