@@ -237,7 +237,7 @@ static void add_embedding(Operations *list, const Settings &s)
     std::vector<int32_t> tokens = random_tokens(rows, s.V), starts((size_t)rows + 1),
                          positions((size_t)rows + 1);
     std::vector<int32_t> distinct((size_t)rows + 1), counters((size_t)V + 1);
-    TokenBins bins = {distinct.data(), starts.data(), positions.data(), counters.data(), 0};
+    TokenBins bins = {distinct.data(), starts.data(), positions.data(), counters.data(), 0, NULL, 0};
     token_bins_fill(&bins, tokens.data(), rows, s.V);
     double distinct_bytes = (double)bins.count * s.C;
     EmbeddingForward forward = {values, to_device(tokens), wte, wpe, rows, s.T, s.C, 0, Dropout{}};
@@ -246,7 +246,12 @@ static void add_embedding(Operations *list, const Settings &s)
     list->push_back({"embedding d_wpe", 1, 4.0 * (double)count, 0, [=](cudaStream_t stream) {
                          embedding_backward_positions(wpe, values, s.B, s.T, s.C, 0, stream);
                      }});
-    TokenBins on_device = {to_device(distinct), to_device(starts), to_device(positions), NULL, bins.count};
+    TokenBins on_device = bins;
+    on_device.tokens = to_device(distinct);
+    on_device.starts = to_device(starts);
+    on_device.positions = to_device(positions);
+    on_device.device_count = to_device({bins.count});
+    on_device.count_max = (int)std::min(rows, V);
     TokenGradients out = {NULL, random_floats(V * s.C), NULL, 0};
     list->push_back(
         {"embedding d_wte", 1, 4.0 * (double)count + 8.0 * distinct_bytes, 0,

@@ -65,6 +65,7 @@ static void test_embedding(void **state)
     check_embedding(6, 3, 5, 0, 0.1f);
     check_embedding(5, 5, 33, 4, 0);
     check_embedding(34, 17, 64, 0, 0.5f);
+    check_embedding(9, 9, 260, 2, 0.1f);
 }
 
 static void check_positions(int B, int T, int C, bool accumulates)
@@ -130,12 +131,16 @@ static float row_sum(const TokenCase *c, int token, int column)
 static void run_tokens(const TokenCase *c, const TokenGradients *out)
 {
     size_t BT = c->tokens.size();
-    std::vector<int32_t> tokens(BT + 1), starts(BT + 1), positions(BT + 1), counters((size_t)c->V + 1);
-    TokenBins bins = {tokens.data(), starts.data(), positions.data(), counters.data(), 0};
+    std::vector<int32_t> tokens(BT + 1, INT32_MAX), starts(BT + 1), positions(BT + 1),
+        counters((size_t)c->V + 1); /* of no bin: a token without a row */
+    TokenBins bins = {tokens.data(), starts.data(), positions.data(), counters.data(), 0, NULL, 0};
     token_bins_fill(&bins, c->tokens.data(), (int64_t)BT, c->V);
     Device<int32_t> d_tokens(tokens), d_starts(starts), d_positions(positions);
     Device<float> d_out(c->d_out);
-    TokenBins on_device = {d_tokens.data, d_starts.data, d_positions.data, NULL, bins.count};
+    Device<int32_t> d_count(std::vector<int32_t>{bins.count});
+    TokenBins on_device = {
+        d_tokens.data, d_starts.data, d_positions.data,       NULL,
+        INT32_MAX,     d_count.data,  std::min((int)BT, c->V)}; /* count must not be read */
     embedding_backward_tokens(out, &on_device, d_out.data, c->C, 0);
     CUDA_CHECK(cudaDeviceSynchronize());
 }

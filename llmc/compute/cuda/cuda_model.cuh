@@ -44,7 +44,7 @@ typedef struct BackwardBuffers {
 /* A batch on its way to the device. Two of them: while the device reads one, the host fills the other. */
 enum { STAGES = 2 };
 typedef struct Stage {
-    int32_t *tokens; /* pinned: (BT) tokens, (BT) targets, then the bins' arrays, BT + 1 each */
+    int32_t *tokens; /* pinned: (BT) tokens, (BT) targets, then the bins' arrays, BT + 1 each, and count */
     TokenBins bins;  /* pinned, within the same block */
     cudaEvent_t is_free;
 } Stage;

@@ -54,4 +54,22 @@ static __device__ __forceinline__ float dropout_factor(const Dropout &dropout, u
     return place == 0 ? factors.x : place == 1 ? factors.y : place == 2 ? factors.z : factors.w;
 }
 
+/* values *= what dropout does to elements first .. first + W - 1. W is 1, or 4 and first a multiple of 4. */
+template <int W>
+static __device__ __forceinline__ void drop(float (&values)[W], const Dropout &dropout, int64_t first)
+{
+    if (dropout.probability == 0) {
+        return;
+    }
+    if constexpr (W == 4) {
+        float4 factors = dropout_factors(dropout, (uint64_t)first);
+        values[0] *= factors.x;
+        values[1] *= factors.y;
+        values[2] *= factors.z;
+        values[3] *= factors.w;
+    } else {
+        values[0] *= dropout_factor(dropout, (uint64_t)first);
+    }
+}
+
 #endif

@@ -5,23 +5,36 @@
 
 enum { THREADS = 256, TOKEN_THREADS = 128, COLUMNS = 6 };
 
+/* One warp a row: blocks stand side by side over the batch, so that those that run together read the same
+ * rows of wpe. */
+template <int W>
 __global__ void __launch_bounds__(THREADS) embedding_forward_kernel(EmbeddingForward a)
 {
-    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    if (i >= a.rows * a.C) {
+    int position = (int)blockIdx.y * (THREADS / WARP) + (int)threadIdx.x / WARP;
+    if (position >= a.T) {
         return;
     }
-    int64_t row = i / a.C;
-    int column = (int)(i % a.C);
-    int64_t position = a.first_position + row % a.T;
-    float value = a.wte[(int64_t)a.tokens[row] * a.C + column] + a.wpe[position * a.C + column];
-    a.out[i] = value * dropout_factor(a.dropout, (uint64_t)i);
+    int64_t row = (int64_t)blockIdx.x * a.T + position, offset = row * a.C;
+    const float *token_row = a.wte + (int64_t)a.tokens[row] * a.C;
+    const float *position_row = a.wpe + (int64_t)(a.first_position + position) * a.C;
+#pragma unroll 4
+    for (int i = W * ((int)threadIdx.x % WARP); i < a.C; i += W * WARP) {
+        float values[W], added[W];
+        values_load(values, token_row + i);
+        values_load(added, position_row + i);
+        for (int k = 0; k < W; k++) {
+            values[k] += added[k];
+        }
+        drop(values, a.dropout, offset + i);
+        values_store(a.out + offset + i, values);
+    }
 }
 
 void embedding_forward(const EmbeddingForward *args, cudaStream_t stream)
 {
-    dim3 grid((unsigned)div_up(args->rows * args->C, THREADS));
-    launch(embedding_forward_kernel, grid, dim3(THREADS), 0, stream, *args);
+    dim3 grid((unsigned)(args->rows / args->T), (unsigned)div_up(args->T, THREADS / WARP));
+    launch(args->C % 4 ? embedding_forward_kernel<1> : embedding_forward_kernel<4>, grid, dim3(THREADS), 0,
+           stream, *args);
 }
 
 __global__ void __launch_bounds__(THREADS) dropout_backward_kernel(float *d, int64_t count, Dropout dropout)
@@ -74,20 +87,22 @@ static __device__ __forceinline__ void add_token_gradient(const TokenGradients &
     }
 }
 
-/* One block a bin; each thread has up to COLUMNS columns at once, so that a frequent token's many rows are
- * read with many loads under way. */
+/* One block a bin, and those beyond the last bin have nothing to do. Each thread has up to COLUMNS columns at
+ * once, so that a frequent token's many rows are read with many loads under way. */
 __global__ void __launch_bounds__(TOKEN_THREADS)
-    tokens_kernel(TokenGradients out, const int32_t *tokens, const int32_t *starts, const int32_t *positions,
-                  const float *d_out, int C)
+    tokens_kernel(TokenGradients out, TokenBins bins, const float *d_out, int C)
 {
     int bin = (int)blockIdx.x;
-    int64_t row = (int64_t)tokens[bin] * C;
-    int first = starts[bin], end = starts[bin + 1];
+    if (bin >= *bins.device_count) {
+        return;
+    }
+    int64_t row = (int64_t)bins.tokens[bin] * C;
+    int first = bins.starts[bin], end = bins.starts[bin + 1];
     for (int base = (int)threadIdx.x; base < C; base += COLUMNS * TOKEN_THREADS) {
         float sums[COLUMNS] = {};
 #pragma unroll 4
         for (int i = first; i < end; i++) {
-            const float *d_row = d_out + (int64_t)positions[i] * C;
+            const float *d_row = d_out + (int64_t)bins.positions[i] * C;
 #pragma unroll
             for (int k = 0; k < COLUMNS; k++) {
                 int column = base + k * TOKEN_THREADS;
@@ -107,6 +122,6 @@ __global__ void __launch_bounds__(TOKEN_THREADS)
 void embedding_backward_tokens(const TokenGradients *out, const TokenBins *bins, const float *d_out, int C,
                                cudaStream_t stream)
 {
-    launch(tokens_kernel, dim3((unsigned)bins->count), dim3(TOKEN_THREADS), 0, stream, *out, bins->tokens,
-           bins->starts, bins->positions, d_out, C);
+    launch(tokens_kernel, dim3((unsigned)bins->count_max), dim3(TOKEN_THREADS), 0, stream, *out, *bins, d_out,
+           C);
 }

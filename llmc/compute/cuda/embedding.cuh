@@ -11,12 +11,12 @@ typedef struct EmbeddingForward {
     const int32_t *tokens; /* (rows) */
     const float *wte;      /* (Vp,C) */
     const float *wpe;      /* (at least first_position + T, C) */
-    int64_t rows;
+    int64_t rows;          /* a multiple of T */
     int T, C, first_position;
     Dropout dropout;
 } EmbeddingForward;
 
-/* Asynchronous. Bound by memory. */
+/* Asynchronous. Bound by memory: 8 bytes an element of out, and 4 of each row of wpe. */
 void embedding_forward(const EmbeddingForward *args, cudaStream_t stream);
 
 /* d (count) *= dropout, in place: backward of the embedding's dropout. Nothing when it is off. */
@@ -35,7 +35,7 @@ typedef struct TokenGradients {
 } TokenGradients;
 
 /* Each bin's row gets the sum of d_out (B*T,C) over the bin's positions, in their order. `bins` lies on the
- * device. */
+ * device, and the launch is the same for every batch: a block for each of count_max bins. */
 void embedding_backward_tokens(const TokenGradients *out, const TokenBins *bins, const float *d_out, int C,
                                cudaStream_t stream);
 

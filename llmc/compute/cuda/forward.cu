@@ -153,12 +153,15 @@ TokenBins cuda_model_stage_bins(Model *model, const int32_t *tokens)
     int64_t BT = model_rows(model);
     Stage *stage = &model->stages[model->stage];
     token_bins_fill(&stage->bins, tokens, BT, model->config.shape.vocab_size);
-    copy_stage(model, stage, 2 * BT, 3 * BT + 2);
+    *stage->bins.device_count = stage->bins.count;
+    copy_stage(model, stage, 2 * BT, 3 * (BT + 1) + 1);
     TokenBins bins = {};
     bins.tokens = model->tokens + (stage->bins.tokens - stage->tokens);
     bins.starts = model->tokens + (stage->bins.starts - stage->tokens);
     bins.positions = model->tokens + (stage->bins.positions - stage->tokens);
     bins.count = stage->bins.count;
+    bins.device_count = model->tokens + (stage->bins.device_count - stage->tokens);
+    bins.count_max = (int)(BT < model->config.shape.vocab_size ? BT : model->config.shape.vocab_size);
     return bins;
 }
 

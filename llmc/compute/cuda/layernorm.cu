@@ -16,24 +16,6 @@ static int warps_of(int C, int threads, int floats)
     return warps;
 }
 
-/* values *= what dropout does to elements first .. first + W - 1. */
-template <int W>
-static __device__ __forceinline__ void drop(float (&values)[W], const Dropout &dropout, int64_t first)
-{
-    if (dropout.probability == 0) {
-        return;
-    }
-    if constexpr (W == 4) {
-        float4 factors = dropout_factors(dropout, (uint64_t)first);
-        values[0] *= factors.x;
-        values[1] *= factors.y;
-        values[2] *= factors.z;
-        values[3] *= factors.w;
-    } else {
-        values[0] *= dropout_factor(dropout, (uint64_t)first);
-    }
-}
-
 /* Read the row, add the branch, keep it in shared memory: returns this lane's part of the sum. */
 template <typename T, int W>
 static __device__ float enter_row(float *row, const LayernormForward &a, int64_t offset, int lane)

@@ -159,6 +159,7 @@ static void create_stages(Model *model)
         stage->bins.tokens = stage->tokens + 2 * BT;
         stage->bins.starts = stage->bins.tokens + BT + 1;
         stage->bins.positions = stage->bins.starts + BT + 1;
+        stage->bins.device_count = stage->bins.positions + BT + 1;
         stage->bins.counters = (int32_t *)memory_alloc((size_t)model->Vp + 1, sizeof(int32_t), "token bins");
         CUDA_CHECK(cudaEventCreateWithFlags(&stage->is_free, cudaEventDisableTiming));
     }
