@@ -2,30 +2,57 @@
 
 #include "llmc/compute/cuda/exact.cuh"
 
-enum { THREADS = 256, SUM_THREADS = 1024 };
+enum { THREADS = 256, SUM_THREADS = 1024, NORM_LOADS = 4 };
 
 /* An element as the optimizer sees it; *bad counts fp32 ones that are not finite or out of range (in exact
  * sums they were counted when they were folded). */
-static __device__ __forceinline__ float load_gradient(const Gradients &g, int64_t i, int64_t *bad)
+static __device__ __forceinline__ float gradient_of(int64_t sum, const Gradients &, int64_t *)
 {
-    if (g.sums) {
-        return exact_to_float(g.sums[i]);
-    }
-    float value = g.values[i];
+    return exact_to_float(sum);
+}
+
+static __device__ __forceinline__ float gradient_of(float value, const Gradients &g, int64_t *bad)
+{
     int is_good = fabsf(value) <= g.limit; /* false for a NaN */
     *bad += !is_good;
     return g.is_rounded && is_good ? exact_to_float(exact_from_float(value)) : value;
 }
 
+static __device__ __forceinline__ float load_gradient(const Gradients &g, int64_t i, int64_t *bad)
+{
+    return g.sums ? gradient_of(g.sums[i], g, bad) : gradient_of(g.values[i], g, bad);
+}
+
+/* This thread's part of the sum of squares of `count` elements, in the order in which they lie; several loads
+ * are under way before the first is used. */
+template <typename T>
+static __device__ __forceinline__ double sum_squares(const T *elements, int count, const Gradients &g,
+                                                     int64_t *bad)
+{
+    double sum = 0;
+    for (int first = (int)threadIdx.x; first < count; first += NORM_LOADS * THREADS) {
+        T loaded[NORM_LOADS];
+#pragma unroll
+        for (int k = 0; k < NORM_LOADS; k++) {
+            int i = first + k * THREADS;
+            loaded[k] = i < count ? elements[i] : 0; /* adds nothing, and is not bad */
+        }
+#pragma unroll
+        for (int k = 0; k < NORM_LOADS; k++) {
+            double value = gradient_of(loaded[k], g, bad);
+            sum += value * value;
+        }
+    }
+    return sum;
+}
+
 __global__ void __launch_bounds__(THREADS) norm_kernel(AdamwUpdate a)
 {
     ArenaChunk chunk = a.chunks[blockIdx.x];
-    double sum = 0;
+    const Gradients &g = a.gradients;
     int64_t bad = 0;
-    for (int i = (int)threadIdx.x; i < chunk.count; i += THREADS) {
-        double value = load_gradient(a.gradients, chunk.offset + i, &bad);
-        sum += value * value;
-    }
+    double sum = g.sums ? sum_squares(g.sums + chunk.offset, chunk.count, g, &bad)
+                        : sum_squares(g.values + chunk.offset, chunk.count, g, &bad);
     sum = block_sum(sum, (double *)dynamic_shared());
     bad = block_sum(bad, (int64_t *)dynamic_shared());
     if (threadIdx.x == 0) {
