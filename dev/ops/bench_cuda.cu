@@ -197,6 +197,7 @@ static void add_attention(Operations *list, const Settings &s)
 
 static void add_layernorm(Operations *list, const Settings &s)
 {
+    layernorm_prepare();
     int64_t rows = rows_of(s), count = rows * s.C;
     float *weight = random_floats(s.C), *mean = random_floats(rows, 0.1f), *rstd = random_floats(rows);
     LayernormForward forward = {};

@@ -24,7 +24,8 @@ static const Case cases[] = {
     {5, 768, DTYPE_BF16, true, 0, 1, 0},       {300, 20, DTYPE_FP32, false, 0, 1, 0},
     {67, 36, DTYPE_BF16, true, 0.1f, 1, 0},    {4, 100, DTYPE_FP32, false, 0, 0.002f, 0},
     {2, 1601, DTYPE_FP32, true, 0, 100, 0},    {3, 6144, DTYPE_BF16, true, 0.1f, 1, 0},
-    {130, 7, DTYPE_BF16, false, 0, 0.002f, 1},
+    {130, 7, DTYPE_BF16, false, 0, 0.002f, 1}, {70, 1600, DTYPE_BF16, true, 0, 1, 0},
+    {33000, 3, DTYPE_FP32, false, 0, 1, 0}, /* more rows than 512 blocks of 64 */
 };
 
 static void describe(char *where, size_t bytes, const Case *c)
@@ -259,6 +260,7 @@ static void test_backward_against_textbook(void **state)
 
 int main(void)
 {
+    layernorm_prepare();
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_forward_against_textbook),
                                        cmocka_unit_test(test_backward_against_textbook)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,17 +3,14 @@
 #include "llmc/compute/cuda/columns.cuh"
 #include "llmc/compute/cuda/dropout.cuh"
 
-/* One warp a row. Its values wait in shared memory between the sums and the output; rows of more than 48 KB
- * would need fewer warps. */
-enum { FORWARD_THREADS = 256, ROW_BYTES_MAX = 48 << 10 };
+/* One warp a row. Its values wait in shared memory between the sums and the output: a block has as many warps
+ * as there is room for. */
+enum { FORWARD_THREADS = 256, FORWARD_BYTES_MAX = 48 << 10 };
 
-static int warps_of(int C, int threads, int floats)
+static int warps_of(int threads, int warp_bytes, int bytes_max)
 {
-    int warps = threads / WARP;
-    while (warps > 1 && warps * C * floats * (int)sizeof(float) > ROW_BYTES_MAX) {
-        warps /= 2;
-    }
-    return warps;
+    int warps = bytes_max / warp_bytes;
+    return warps < 1 ? 1 : warps < threads / WARP ? warps : threads / WARP;
 }
 
 /* Read the row, add the branch, keep it in shared memory: returns this lane's part of the sum. */
@@ -80,7 +77,7 @@ __global__ void __launch_bounds__(FORWARD_THREADS) layernorm_forward_kernel(Laye
 
 void layernorm_forward(const LayernormForward *args, cudaStream_t stream)
 {
-    int warps = warps_of(args->C, FORWARD_THREADS, 1);
+    int warps = warps_of(FORWARD_THREADS, args->C * (int)sizeof(float), FORWARD_BYTES_MAX);
     dim3 grid((unsigned)div_up(args->rows, warps));
     size_t bytes = (size_t)warps * (size_t)args->C * sizeof(float);
     WITH_TYPE(args->out.type,
@@ -89,13 +86,28 @@ void layernorm_forward(const LayernormForward *args, cudaStream_t stream)
 }
 
 /* ---- backward -------------------------------------------------------------------------------------------
- * Each block takes ROWS_A_BLOCK neighbouring rows, one warp a row at a time, and adds up its part of d_weight
- * and d_bias; columns.cu adds up the blocks' parts. */
-enum { ROWS_A_BLOCK = 128, BACKWARD_THREADS = 256 };
+ * Each block takes neighbouring rows, one warp a row at a time, and adds up its part of d_weight and d_bias;
+ * columns.cu adds up the blocks' parts. Each warp has sums of its own in shared memory, which is what limits
+ * how many work at once. A block takes little enough of it that four fit a multiprocessor of an H100 (228 KB)
+ * and three one of an A100 (164 KB), each with 1 KB for the system. */
+enum { BACKWARD_THREADS = 256, BACKWARD_BYTES_MAX = 53 << 10, ROWS_A_WARP = 8, PARTS_MAX = 512 };
+
+static int backward_warps(int C)
+{
+    return warps_of(BACKWARD_THREADS, 2 * C * (int)sizeof(float), BACKWARD_BYTES_MAX);
+}
+
+/* Few rows a block keep all multiprocessors at work, but each block leaves a part to be added up by few
+ * threads. */
+static int rows_a_block(int64_t rows, int C)
+{
+    int64_t fewest = div_up(rows, PARTS_MAX), wanted = ROWS_A_WARP * backward_warps(C);
+    return (int)(fewest > wanted ? fewest : wanted);
+}
 
 int64_t layernorm_partial_count(int64_t rows, int C)
 {
-    return div_up(rows, ROWS_A_BLOCK) * 2 * C;
+    return div_up(rows, rows_a_block(rows, C)) * 2 * C;
 }
 
 /* What a lane knows of its row. */
@@ -158,7 +170,8 @@ static __device__ __forceinline__ void leave_row(const LayernormBackward &a, con
 }
 
 template <typename T, int W>
-__global__ void __launch_bounds__(BACKWARD_THREADS, 4) layernorm_backward_kernel(LayernormBackward a)
+__global__ void __launch_bounds__(BACKWARD_THREADS, 4)
+    layernorm_backward_kernel(LayernormBackward a, int block_rows)
 {
     int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP, warps = (int)blockDim.x / WARP;
     float *d_weight = (float *)dynamic_shared() + warp * 2 * a.C; /* this warp's sums, then d_bias */
@@ -167,8 +180,8 @@ __global__ void __launch_bounds__(BACKWARD_THREADS, 4) layernorm_backward_kernel
             d_weight[i + k] = d_weight[a.C + i + k] = 0;
         }
     }
-    int64_t first = (int64_t)blockIdx.x * ROWS_A_BLOCK;
-    int64_t end = first + ROWS_A_BLOCK < a.rows ? first + ROWS_A_BLOCK : a.rows;
+    int64_t first = (int64_t)blockIdx.x * block_rows;
+    int64_t end = first + block_rows < a.rows ? first + block_rows : a.rows;
     for (int64_t index = first + warp; index < end; index += warps) {
         Row row = {index * a.C, a.mean[index], a.rstd[index]};
         float sum_d, sum_dx;
@@ -186,14 +199,22 @@ __global__ void __launch_bounds__(BACKWARD_THREADS, 4) layernorm_backward_kernel
     }
 }
 
+void layernorm_prepare(void)
+{
+    allow_shared_bytes(layernorm_backward_kernel<float, 1>, BACKWARD_BYTES_MAX);
+    allow_shared_bytes(layernorm_backward_kernel<float, 4>, BACKWARD_BYTES_MAX);
+    allow_shared_bytes(layernorm_backward_kernel<__nv_bfloat16, 1>, BACKWARD_BYTES_MAX);
+    allow_shared_bytes(layernorm_backward_kernel<__nv_bfloat16, 4>, BACKWARD_BYTES_MAX);
+}
+
 void layernorm_backward(const LayernormBackward *args, cudaStream_t stream)
 {
-    int warps = warps_of(args->C, BACKWARD_THREADS, 2);
-    int blocks = (int)div_up(args->rows, ROWS_A_BLOCK);
+    int warps = backward_warps(args->C), block_rows = rows_a_block(args->rows, args->C);
+    int blocks = (int)div_up(args->rows, block_rows);
     size_t bytes = (size_t)warps * 2 * (size_t)args->C * sizeof(float);
     WITH_TYPE(args->d_out.type,
               launch(args->C % 4 ? layernorm_backward_kernel<T, 1> : layernorm_backward_kernel<T, 4>,
-                     dim3(blocks), dim3(warps * WARP), bytes, stream, *args));
+                     dim3(blocks), dim3(warps * WARP), bytes, stream, *args, block_rows));
     ColumnParts parts = {args->partial, blocks, 2 * args->C, args->accumulates};
     column_parts_sum(args->d_weight, &parts, 0, args->C, stream);
     column_parts_sum(args->d_bias, &parts, args->C, args->C, stream);

@@ -248,6 +248,7 @@ Model *cuda_model_create(const ModelConfig *config, Error *error)
     model->matmuls = matmuls_create();
     model->copies = state_copies_create();
     attention_prepare();
+    layernorm_prepare();
     alloc_all(model);
     create_stages(model);
     upload_chunks(model);
