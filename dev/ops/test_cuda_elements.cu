@@ -1,5 +1,8 @@
 /* Embedding, dropout, classifier, GELU and column sums on the GPU (or on host_cuda) against plain loops in
  * double. */
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "dev/ops/test_cuda.cuh"
 
 #include "llmc/compute/cuda/classifier.cuh"
@@ -322,6 +325,24 @@ static void test_gelu(void **state)
     }
 }
 
+/* The last four of 4n + 1 elements would lie beyond the tensor's end. */
+static void test_gelu_refuses_broken_fours(void **state)
+{
+    (void)state;
+    for (int64_t count : {1, 6, 1027}) {
+        pid_t child = fork();
+        if (child == 0) {
+            close(2);
+            Tensor none = {NULL, DTYPE_FP32};
+            count % 2 ? gelu_forward(none, none, count, 0) : gelu_backward(none, none, count, 0);
+            _exit(0);
+        }
+        int status;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(WEXITSTATUS(status), EXIT_FAILED);
+    }
+}
+
 /* ---- column sums -------------------------------------------------------------------------------------- */
 
 static void check_columns(int rows, int columns, DType type, bool accumulates)
@@ -390,6 +411,7 @@ int main(void)
         cmocka_unit_test(test_tokens_count_what_is_not_finite),
         cmocka_unit_test(test_classifier),
         cmocka_unit_test(test_gelu),
+        cmocka_unit_test(test_gelu_refuses_broken_fours),
         cmocka_unit_test(test_column_sums),
         cmocka_unit_test(test_parts_of_columns),
     };

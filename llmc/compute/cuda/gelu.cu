@@ -40,17 +40,23 @@ __global__ void __launch_bounds__(THREADS) gelu_backward_kernel(T *d, const T *i
     }
 }
 
-/* Rows of 4*C elements: always a multiple of four. */
+static dim3 grid_of(int64_t count)
+{
+    CHECK(count % 4 == 0, "GELU of %lld elements: expected whole fours, as rows of 4*C are",
+          (long long)count);
+    return dim3((unsigned)div_up(count, 4 * THREADS));
+}
+
 void gelu_forward(Tensor out, Tensor inp, int64_t count, cudaStream_t stream)
 {
-    dim3 grid((unsigned)div_up(count, 4 * THREADS));
+    dim3 grid = grid_of(count);
     WITH_TYPE(inp.type, launch(gelu_forward_kernel<T>, grid, dim3(THREADS), 0, stream, (T *)out.data,
                                (const T *)inp.data, count));
 }
 
 void gelu_backward(Tensor d, Tensor inp, int64_t count, cudaStream_t stream)
 {
-    dim3 grid((unsigned)div_up(count, 4 * THREADS));
+    dim3 grid = grid_of(count);
     WITH_TYPE(inp.type, launch(gelu_backward_kernel<T>, grid, dim3(THREADS), 0, stream, (T *)d.data,
                                (const T *)inp.data, count));
 }

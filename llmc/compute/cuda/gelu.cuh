@@ -1,5 +1,6 @@
 /* GELU in its tanh form, as GPT-2 has it, where cuBLASLt's epilogue does not do it.
- * Source: arXiv:1606.08415 */
+ * Elements are taken in fours: counts that are no multiple of four are refused, and tensors begin at whole
+ * fours. Source: arXiv:1606.08415 */
 #ifndef LLMC_COMPUTE_CUDA_GELU_CUH
 #define LLMC_COMPUTE_CUDA_GELU_CUH
 
