@@ -26,7 +26,7 @@
 #include "llmc/compute/cuda/layernorm.cuh"
 #include "llmc/compute/cuda/matmul.cuh"
 
-enum { LAYERS = 12, LOGIT_BYTES_MAX = 512 << 20, PATTERN = 1 << 20 };
+enum { LAYERS = 12, LOGIT_BYTES_MAX = 512 << 20, LOGIT_ROWS_MULTIPLE = 256, PATTERN = 1 << 20 };
 
 typedef struct Settings {
     int B, T, C, NH, V;
@@ -113,10 +113,13 @@ static int padded_vocabulary(const Settings &s)
     return (int)div_up(s.V, 128) * 128;
 }
 
-/* How many rows of logits the model makes at once. */
+/* How many rows of logits the model makes at once, as cuda_model_logit_rows has it. */
 static int logit_rows(const Settings &s)
 {
     int64_t rows = std::max<int64_t>(1, LOGIT_BYTES_MAX / (padded_vocabulary(s) * 2));
+    if (rows > LOGIT_ROWS_MULTIPLE) {
+        rows -= rows % LOGIT_ROWS_MULTIPLE;
+    }
     return (int)std::min(rows, rows_of(s));
 }
 
@@ -366,6 +369,8 @@ static void measure(const Operations &list, const Settings &s)
     double step_ms = 0, step_bound_ms = 0;
     cudaStream_t stream;
     CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    /* What was set up on the null stream, for which this one does not wait. */
+    CUDA_CHECK(cudaDeviceSynchronize());
     printf("%-24s %6s %10s %10s %6s %10s\n", "operation", "calls", "ms", "bound ms", "share", "ms a step");
     for (const Operation &operation : list) {
         double ms = median_ms(operation, s.rounds, stream);
