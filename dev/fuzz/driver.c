@@ -58,6 +58,12 @@ static void print_repeat(void)
     }
 }
 
+static void on_failed_check(int exit_code)
+{
+    (void)exit_code;
+    print_repeat();
+}
+
 static void on_signal(int number)
 {
     print_repeat();
@@ -306,7 +312,7 @@ int main(int argc, char **argv)
     current_seed = seed;
     signal(SIGALRM, on_signal);
     signal(SIGABRT, on_signal);
-    atexit(print_repeat); /* a failed CHECK ends the program */
+    error_set_abort_hook(on_failed_check);
     if (__sanitizer_set_death_callback) {
         __sanitizer_set_death_callback(print_repeat);
     } else {

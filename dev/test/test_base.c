@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <math.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -161,6 +162,99 @@ static void test_error_line_and_exit_code(void **state)
     close(ends[0]);
 }
 
+static pthread_barrier_t both;
+
+static void end_otherwise(void)
+{
+    _exit(99);
+}
+
+/* Long enough for the other thread to fail meanwhile. */
+static void dawdle(int exit_code)
+{
+    (void)exit_code;
+    usleep(50000);
+}
+
+static void *fail_by_check(void *unused)
+{
+    (void)unused;
+    pthread_barrier_wait(&both);
+    CHECK(0, "check");
+    return NULL;
+}
+
+static void __attribute__((noreturn)) fail_twice_at_once(int error_pipe, int output_pipe)
+{
+    pthread_t thread;
+    dup2(error_pipe, 2);
+    dup2(output_pipe, 1);
+    setvbuf(stdout, NULL, _IOFBF, 4096);
+    error_set_program("program");
+    error_set_abort_hook(dawdle);
+    atexit(end_otherwise);
+    pthread_barrier_init(&both, NULL, 2);
+    printf("unfinished line");
+    if (pthread_create(&thread, NULL, fail_by_check, NULL) != 0) {
+        _exit(98);
+    }
+    pthread_barrier_wait(&both);
+    error_exit(EXIT_FAULT, "error");
+}
+
+/* Whichever comes first: one line, its exit code, what stdout held once, and no handler of atexit. */
+static void test_two_threads_fail_at_once(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 10; i++) {
+        int errors[2], output[2], status;
+        char line[200] = "", text[200] = "";
+        assert_int_equal(pipe(errors) | pipe(output), 0);
+        fflush(stdout);
+        pid_t child = fork();
+        if (child == 0) {
+            fail_twice_at_once(errors[1], output[1]);
+        }
+        close(errors[1]);
+        close(output[1]);
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(read(errors[0], line, sizeof(line) - 1) > 0 &&
+                    read(output[0], text, sizeof(text) - 1) > 0);
+        assert_true(WIFEXITED(status));
+        if (WEXITSTATUS(status) == EXIT_FAULT) {
+            assert_string_equal(line, "program: error\n");
+        } else {
+            assert_int_equal(WEXITSTATUS(status), EXIT_FAILED);
+            assert_non_null(strstr(line, ": check\n"));
+            assert_ptr_equal(strchr(line, '\n'), line + strlen(line) - 1);
+        }
+        assert_string_equal(text, "unfinished line");
+        close(errors[0]);
+        close(output[0]);
+    }
+}
+
+static void fail_again(int exit_code)
+{
+    CHECK(exit_code == 0, "the hook fails too");
+}
+
+static void test_a_failing_hook_keeps_the_exit_code(void **state)
+{
+    (void)state;
+    int status;
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        close(2);
+        error_set_abort_hook(fail_again);
+        error_exit(EXIT_FAULT, "first");
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), EXIT_FAULT);
+}
+
 static void test_bf16_rounds_to_nearest_even(void **state)
 {
     (void)state;
@@ -226,6 +320,8 @@ int main(void)
         cmocka_unit_test(test_hash_sees_every_bit),
         cmocka_unit_test(test_atomic_file_appears_whole_or_not_at_all),
         cmocka_unit_test(test_error_line_and_exit_code),
+        cmocka_unit_test(test_two_threads_fail_at_once),
+        cmocka_unit_test(test_a_failing_hook_keeps_the_exit_code),
         cmocka_unit_test(test_bf16_rounds_to_nearest_even),
         cmocka_unit_test(test_parameter_table_of_gpt2),
         cmocka_unit_test(test_shapes_are_checked),

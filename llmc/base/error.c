@@ -1,10 +1,13 @@
+#define _GNU_SOURCE
 #include "llmc/base/error.h"
 
 #include <pthread.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 static const char *program_name = "train_gpt2";
 static int rank_number = -1;
@@ -73,13 +76,40 @@ void error_set_abort_hook(void (*hook)(int exit_code))
     abort_hook = hook;
 }
 
-static void end_program(int exit_code)
+enum { FLUSH_TRIES = 100 };
+
+/* The first thread to fail goes on; what the others would say follows from it, and they wait for the end. A
+ * failure of the hook itself ends the process with the first one's code. */
+static void claim_end(int exit_code)
 {
-    fflush(stdout);
+    static atomic_flag is_claimed = ATOMIC_FLAG_INIT;
+    static _Thread_local int claimed_code = -1;
+    if (claimed_code >= 0) {
+        _exit(claimed_code);
+    }
+    while (atomic_flag_test_and_set(&is_claimed)) {
+        pause();
+    }
+    claimed_code = exit_code;
+}
+
+/* Not by exit(): that would run the destructors of libraries which other threads are using, and a crash
+ * there would take the place of the exit code. A thread that is stuck in printf keeps the lock: it is not
+ * waited for long. */
+static void __attribute__((noreturn)) end_program(int exit_code)
+{
+    int tries = 0;
+    while (ftrylockfile(stdout) != 0 && ++tries < FLUSH_TRIES) {
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    if (tries < FLUSH_TRIES) {
+        fflush_unlocked(stdout);
+        funlockfile(stdout);
+    }
     if (abort_hook) {
         abort_hook(exit_code);
     }
-    exit(exit_code);
+    _exit(exit_code);
 }
 
 /* A line is printed by one write, so that lines of several ranks do not mix; its line breaks become spaces.
@@ -112,16 +142,17 @@ void error_print(const char *format, ...)
 
 void error_exit(int exit_code, const char *format, ...)
 {
+    claim_end(exit_code);
     va_list arguments;
     va_start(arguments, format);
     print_text(format, arguments);
     va_end(arguments);
     end_program(exit_code);
-    abort();
 }
 
 void check_failed(const char *file, int line_number, const char *format, ...)
 {
+    claim_end(EXIT_FAILED);
     char line[2048];
     int used = rank_number < 0 ? snprintf(line, sizeof(line), "%s: %s:%d: ", program_name, file, line_number)
                                : snprintf(line, sizeof(line), "%s: [rank %d %s] %s:%d: ", program_name,
@@ -132,5 +163,4 @@ void check_failed(const char *file, int line_number, const char *format, ...)
     va_end(arguments);
     print_line(line);
     end_program(EXIT_FAILED);
-    abort();
 }

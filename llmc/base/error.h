@@ -52,7 +52,9 @@ void error_set_abort_hook(void (*hook)(int exit_code));
 /* Print `program: text` as one line on stderr. */
 void error_print(const char *format, ...) PRINTF_LIKE(1, 2);
 
-/* The same, and end the program. */
+/* The same, and end the program, from any thread: stdout is flushed, the hook called, and nothing that atexit
+ * knows. When several threads fail, the first ends the program and the others are not heard. So it is with
+ * CHECK. */
 void error_exit(int exit_code, const char *format, ...) PRINTF_LIKE(2, 3) __attribute__((noreturn));
 
 void check_failed(const char *file, int line, const char *format, ...) PRINTF_LIKE(3, 4)
