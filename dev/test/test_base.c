@@ -21,6 +21,7 @@
 #include "llmc/base/hash.h"
 #include "llmc/base/memory.h"
 #include "llmc/base/random.h"
+#include "llmc/compute/arena_chunks.h"
 #include "llmc/model/dtype.h"
 #include "llmc/model/params.h"
 
@@ -296,6 +297,30 @@ static void test_parameter_table_of_gpt2(void **state)
     params_release(&table);
 }
 
+static void test_chunks_cover_each_tensor(void **state)
+{
+    (void)state;
+    ModelShape shape = {.block_size = 64, .vocab_size = 5000, .n_layer = 2, .n_head = 2, .n_embd = 66};
+    ParamTable table;
+    params_init(&table, &shape);
+    int count = arena_chunks_cut(NULL, &table), next = 0;
+    ArenaChunk *chunks = memory_alloc((size_t)count, sizeof(*chunks), "chunks");
+    assert_int_equal(arena_chunks_cut(chunks, &table), count);
+    for (int i = 0; i < table.count; i++) {
+        const ParamSpec *spec = &table.specs[i];
+        for (int64_t done = 0; done < spec->arena_count; done += chunks[next++].count) {
+            assert_true(next < count);
+            assert_int_equal(chunks[next].offset, spec->offset + done);
+            assert_int_equal(chunks[next].decays, param_decays(spec));
+            assert_in_range(chunks[next].count, 1, ARENA_CHUNK);
+            assert_true(done + chunks[next].count <= spec->arena_count);
+        }
+    }
+    assert_int_equal(next, count);
+    memory_free(chunks);
+    params_release(&table);
+}
+
 static void test_shapes_are_checked(void **state)
 {
     (void)state;
@@ -324,6 +349,7 @@ int main(void)
         cmocka_unit_test(test_a_failing_hook_keeps_the_exit_code),
         cmocka_unit_test(test_bf16_rounds_to_nearest_even),
         cmocka_unit_test(test_parameter_table_of_gpt2),
+        cmocka_unit_test(test_chunks_cover_each_tensor),
         cmocka_unit_test(test_shapes_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

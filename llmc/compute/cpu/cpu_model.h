@@ -7,6 +7,7 @@
 #ifndef LLMC_COMPUTE_CPU_CPU_MODEL_H
 #define LLMC_COMPUTE_CPU_CPU_MODEL_H
 
+#include "llmc/compute/arena_chunks.h"
 #include "llmc/compute/backend.h"
 #include "llmc/compute/cpu/attention.h"
 #include "llmc/compute/cpu/embedding.h"
@@ -48,15 +49,6 @@ typedef struct DecodeBuffers {
     Tensor ln, qkv, attention, fc, gelu;
     float *scores; /* (DECODE_TOKENS, NH, block_size) */
 } DecodeBuffers;
-
-/* Gradients are checked, normed and updated in chunks of so many elements, none across tensors: a fixed order
- * for any number of threads. */
-enum { ARENA_CHUNK = 1 << 14 };
-typedef struct ArenaChunk {
-    int64_t offset;
-    int count;
-    int decays;
-} ArenaChunk;
 
 struct Model {
     ModelConfig config;

@@ -148,23 +148,6 @@ static void alloc_all(Model *model)
     }
 }
 
-static void cut_arena(Model *model)
-{
-    int64_t count = 0;
-    for (int i = 0; i < model->table.count; i++) {
-        count += (model->table.specs[i].arena_count + ARENA_CHUNK - 1) / ARENA_CHUNK;
-    }
-    model->chunks = memory_alloc((size_t)count, sizeof(*model->chunks), "arena chunks");
-    for (int i = 0; i < model->table.count; i++) {
-        const ParamSpec *spec = &model->table.specs[i];
-        for (int64_t first = 0; first < spec->arena_count; first += ARENA_CHUNK) {
-            int64_t rest = spec->arena_count - first;
-            model->chunks[model->chunk_count++] = (ArenaChunk){
-                spec->offset + first, (int)(rest < ARENA_CHUNK ? rest : ARENA_CHUNK), param_decays(spec)};
-        }
-    }
-}
-
 Model *cpu_model_create(const ModelConfig *config, Error *error)
 {
     Model *model = memory_alloc_zeroed(1, sizeof(*model), "model");
@@ -177,7 +160,9 @@ Model *cpu_model_create(const ModelConfig *config, Error *error)
     model->is_exact_arena = config->reduce == REDUCE_EXACT && config->slots_per_step > 1;
     model->blocks =
         memory_alloc_zeroed((size_t)config->shape.n_layer, sizeof(*model->blocks), "block activations");
-    cut_arena(model);
+    model->chunk_count = arena_chunks_cut(NULL, &model->table);
+    model->chunks = memory_alloc((size_t)model->chunk_count, sizeof(*model->chunks), "arena chunks");
+    arena_chunks_cut(model->chunks, &model->table);
 
     model->is_planning = 1;
     alloc_all(model);

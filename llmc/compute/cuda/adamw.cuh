@@ -4,16 +4,9 @@
 #ifndef LLMC_COMPUTE_CUDA_ADAMW_CUH
 #define LLMC_COMPUTE_CUDA_ADAMW_CUH
 
+#include "llmc/compute/arena_chunks.h"
 #include "llmc/compute/backend.h"
 #include "llmc/compute/cuda/values.cuh"
-
-/* The arena cut up, none across tensors: a fixed order of sums. */
-enum { ARENA_CHUNK = 1 << 14 };
-typedef struct ArenaChunk {
-    int64_t offset;
-    int count;
-    int decays;
-} ArenaChunk;
 
 /* How the gradients lie: as exact sums, or in fp32, then rounded as exact sums would be if is_rounded. */
 typedef struct Gradients {

@@ -168,24 +168,6 @@ static void create_stages(Model *model)
     CUDA_CHECK(cudaHostAlloc((void **)&model->mean_host, sizeof(*model->mean_host), cudaHostAllocDefault));
 }
 
-static int cut_arena(ArenaChunk *chunks, const ParamTable *table)
-{
-    int count = 0;
-    for (int i = 0; i < table->count; i++) {
-        const ParamSpec *spec = &table->specs[i];
-        for (int64_t first = 0; first < spec->arena_count; first += ARENA_CHUNK) {
-            int64_t rest = spec->arena_count - first;
-            if (chunks) {
-                chunks[count] =
-                    ArenaChunk{spec->offset + first, rest < ARENA_CHUNK ? (int)rest : (int)ARENA_CHUNK,
-                               param_decays(spec)};
-            }
-            count++;
-        }
-    }
-    return count;
-}
-
 static void upload_chunks(Model *model)
 {
     if (model->config.is_inference) {
@@ -193,7 +175,7 @@ static void upload_chunks(Model *model)
     }
     size_t bytes = (size_t)model->chunk_count * sizeof(ArenaChunk);
     ArenaChunk *chunks = (ArenaChunk *)memory_alloc(bytes, 1, "arena chunks");
-    cut_arena(chunks, &model->table);
+    arena_chunks_cut(chunks, &model->table);
     CUDA_CHECK(cudaMemcpyAsync(model->chunks, chunks, bytes, cudaMemcpyHostToDevice, model->stream));
     CUDA_CHECK(cudaStreamSynchronize(model->stream));
     memory_free(chunks);
@@ -233,7 +215,7 @@ Model *cuda_model_create(const ModelConfig *config, Error *error)
     model->is_exact_arena = config->reduce == REDUCE_EXACT && config->slots_per_step > 1;
     model->blocks = (BlockActivations *)memory_alloc_zeroed((size_t)config->shape.n_layer,
                                                             sizeof(*model->blocks), "block activations");
-    model->chunk_count = cut_arena(NULL, &model->table);
+    model->chunk_count = arena_chunks_cut(NULL, &model->table);
     model->is_planning = 1;
     alloc_all(model);
     if (check_memory(model, error) != 0) {
