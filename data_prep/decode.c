@@ -20,7 +20,7 @@ int decode_shard(const char *path, Error *error)
     Tokenizer *tokenizer = tokenizer_create();
     for (int64_t i = 0; result == 0 && i < shard.token_count; i++) {
         uint16_t token;
-        memcpy(&token, shard.tokens + i * SHARD_TOKEN_BYTES, sizeof(token));
+        memcpy(&token, file.data + shard.first_byte + i * SHARD_TOKEN_BYTES, sizeof(token));
         size_t bytes;
         const char *text = tokenizer_token_bytes(tokenizer, token, &bytes);
         if (!text) {

@@ -9,6 +9,7 @@
 
 #include <fcntl.h>
 #include <math.h>
+#include <sys/resource.h>
 
 #include "dev/test/scratch.h"
 #include "llmc/base/clock.h"
@@ -199,6 +200,57 @@ static void test_token_beyond_vocabulary(void **state)
     data_set_free(set);
 }
 
+/* Another program cuts a shard that is in use: the windows that are left are read, others are an error. */
+static void test_a_shard_is_cut_while_in_use(void **state)
+{
+    (void)state;
+    Error error = {""};
+    int32_t tokens[8], targets[8];
+    char *path = write_shard("in_use.bin", 10, 65, 1); /* 1,154 bytes, 8 windows */
+    DataSet *set = data_set_open(path, 8, &error);
+    assert_non_null(set);
+    assert_int_equal(data_set_window(set, 7, 50257, tokens, targets, &error), 0);
+    assert_int_equal(targets[7], 10 + 64);
+    assert_int_equal(truncate(path, SHARD_HEADER_BYTES + 2 * 64), 0);
+    assert_int_equal(data_set_window(set, 6, 50257, tokens, targets, &error), 0);
+    assert_int_equal(data_set_window(set, 7, 50257, tokens, targets, &error), -1);
+    assert_non_null(strstr(error.text, path));
+    assert_non_null(
+        strstr(error.text, "in_use.bin: was cut while in use: expected 1,154 bytes, found 1,152"));
+    assert_int_equal(truncate(path, 0), 0);
+    assert_int_equal(data_set_window(set, 0, 50257, tokens, targets, &error), -1);
+    assert_non_null(strstr(error.text, "expected 1,154 bytes, found 0"));
+    data_set_free(set);
+}
+
+static void test_more_shards_than_descriptors(void **state)
+{
+    (void)state;
+    enum { SHARDS = 60, DESCRIPTORS = 32 };
+    Error error = {""};
+    struct rlimit before;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    for (int i = 0; i < SHARDS; i++) {
+        char name[32];
+        snprintf(name, sizeof(name), "many_%02d.bin", i);
+        write_shard(name, 100 * i, 9, i % 2);
+    }
+    struct rlimit low = {.rlim_cur = DESCRIPTORS, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+    DataSet *set = data_set_open(scratch_path("many_*.bin"), 8, &error);
+    int status = setrlimit(RLIMIT_NOFILE, &before);
+    if (!set) {
+        fail_msg("%s", error.text);
+    }
+    assert_int_equal(status, 0);
+    for (int i = 0; i < SHARDS; i++) {
+        int32_t tokens[8], targets[8];
+        assert_int_equal(data_set_window(set, i, 50257, tokens, targets, &error), 0);
+        assert_int_equal(tokens[0], 100 * i);
+    }
+    data_set_free(set);
+}
+
 /* A sparse file of 20 GB opens without being read: in no time and almost no memory. */
 static void test_huge_set_opens_at_once(void **state)
 {
@@ -352,6 +404,8 @@ int main(void)
         cmocka_unit_test(test_literal_name),
         cmocka_unit_test(test_bad_shards),
         cmocka_unit_test(test_token_beyond_vocabulary),
+        cmocka_unit_test(test_a_shard_is_cut_while_in_use),
+        cmocka_unit_test(test_more_shards_than_descriptors),
         cmocka_unit_test(test_huge_set_opens_at_once),
         cmocka_unit_test(test_permutation_is_bijective),
         cmocka_unit_test(test_large_sets_stay_in_range),

@@ -6,9 +6,11 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "llmc/base/format.h"
 #include "llmc/base/memory.h"
 
 /* Open a regular file for reading and tell its size. Returns the descriptor, or -1 with *error set. */
@@ -57,6 +59,64 @@ void mapped_file_release(MappedFile *file)
     }
     file->data = NULL;
     file->bytes = 0;
+}
+
+/* Data sets may have more shards than the usual 1,024 descriptors. Returns whether there is room now. */
+static int raise_descriptor_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) {
+        return 0;
+    }
+    limit.rlim_cur = limit.rlim_max;
+    return setrlimit(RLIMIT_NOFILE, &limit) == 0;
+}
+
+int open_file_init(OpenFile *file, const char *path, Error *error)
+{
+    errno = 0;
+    file->descriptor = open_regular(path, &file->bytes, error);
+    if (file->descriptor < 0 && errno == EMFILE && raise_descriptor_limit()) {
+        file->descriptor = open_regular(path, &file->bytes, error);
+    }
+    return file->descriptor < 0 ? -1 : 0;
+}
+
+void open_file_release(OpenFile *file)
+{
+    close(file->descriptor);
+    file->descriptor = -1;
+}
+
+static int error_cut(const OpenFile *file, const char *path, Error *error)
+{
+    char expected[FORMAT_COUNT_BYTES], found[FORMAT_COUNT_BYTES] = "fewer";
+    struct stat status;
+    if (fstat(file->descriptor, &status) == 0) {
+        format_count(found, status.st_size);
+    }
+    return error_set(error,
+                     "%s: was cut while in use: expected %s bytes, found %s; copy it again, or make it again",
+                     path, format_count(expected, (int64_t)file->bytes), found);
+}
+
+int open_file_read_at(const OpenFile *file, void *data, uint64_t offset, size_t bytes, const char *path,
+                      Error *error)
+{
+    for (size_t done = 0; done < bytes;) {
+        ssize_t got = pread(file->descriptor, (char *)data + done, bytes - done, (off_t)(offset + done));
+        if (got < 0 && errno == EINTR) {
+            continue;
+        }
+        if (got < 0) {
+            return error_set(error, "%s: cannot read: %s", path, strerror(errno));
+        }
+        if (got == 0) {
+            return error_cut(file, path, error);
+        }
+        done += (size_t)got;
+    }
+    return 0;
 }
 
 /* Read until `bytes` bytes or the end of the file. Returns the number read, or -1 with errno set. */

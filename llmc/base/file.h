@@ -26,6 +26,22 @@ typedef struct MappedFile {
 int mapped_file_init(MappedFile *file, const char *path, Error *error);
 void mapped_file_release(MappedFile *file);
 
+/* A file to be read at any place, by several threads. What another program cuts off while it is open becomes
+ * an error, where a page of a mapped file would end the process by SIGBUS. Owned by the caller, who releases
+ * it. */
+typedef struct OpenFile {
+    int descriptor;
+    uint64_t bytes; /* when it was opened */
+} OpenFile;
+
+/* Nothing is read yet. Raises the limit on open files as far as it goes when that is met. */
+int open_file_init(OpenFile *file, const char *path, Error *error);
+/* Once after each open_file_init that returned 0. */
+void open_file_release(OpenFile *file);
+/* Exactly these bytes, or -1 with *error set; `path` is for the message. */
+int open_file_read_at(const OpenFile *file, void *data, uint64_t offset, size_t bytes, const char *path,
+                      Error *error);
+
 /* Read a whole file of at most bytes_max bytes into a block that ends with an extra NUL; the caller frees it
  * with memory_free. Returns NULL with *error set when the file is missing, unreadable or larger. */
 char *file_read(const char *path, size_t bytes_max, size_t *bytes, Error *error);

@@ -13,8 +13,8 @@
 #include "llmc/data/shard.h"
 
 typedef struct ShardFile {
-    char *path; /* owned */
-    MappedFile file;
+    char *path;    /* owned */
+    OpenFile file; /* the first open_count of the set are open */
     Shard shard;
     int64_t first_window; /* of the set */
     int64_t window_count;
@@ -23,6 +23,7 @@ typedef struct ShardFile {
 struct DataSet {
     ShardFile *shards;
     int shard_count;
+    int open_count;
     int window_tokens;
     int64_t windows;
     int64_t tokens;
@@ -76,13 +77,20 @@ static int find_paths(DataSet *set, const char *pattern, Error *error)
     return 0;
 }
 
-/* Map the shards and count their windows. Only headers are read. */
+/* Open the shards and count their windows. Only headers are read. */
 static int open_shards(DataSet *set, Error *error)
 {
     for (int i = 0; i < set->shard_count; i++) {
         ShardFile *shard = &set->shards[i];
-        if (mapped_file_init(&shard->file, shard->path, error) != 0 ||
-            shard_parse(&shard->shard, shard->file.data, shard->file.bytes, shard->path, error) != 0) {
+        unsigned char opening[SHARD_OPENING_BYTES];
+        if (open_file_init(&shard->file, shard->path, error) != 0) {
+            return -1;
+        }
+        set->open_count++;
+        uint64_t bytes = shard->file.bytes;
+        size_t held = bytes < sizeof(opening) ? (size_t)bytes : sizeof(opening);
+        if (open_file_read_at(&shard->file, opening, 0, held, shard->path, error) != 0 ||
+            shard_parse(&shard->shard, opening, bytes, shard->path, error) != 0) {
             return -1;
         }
         int64_t tokens = shard->shard.token_count;
@@ -123,8 +131,10 @@ void data_set_free(DataSet *set)
     if (!set) {
         return;
     }
+    for (int i = 0; i < set->open_count; i++) {
+        open_file_release(&set->shards[i].file);
+    }
     for (int i = 0; i < set->shard_count; i++) {
-        mapped_file_release(&set->shards[i].file);
         free(set->shards[i].path);
     }
     memory_free(set->shards);
@@ -193,14 +203,20 @@ int data_set_window(const DataSet *set, int64_t window, int vocab_size, int32_t 
     const ShardFile *shard = find_shard(set, window);
     int T = set->window_tokens;
     int64_t first = (window - shard->first_window) * T;
-    const unsigned char *bytes = shard->shard.tokens + first * SHARD_TOKEN_BYTES;
-    int largest = 0;
+    /* The window's T + 1 tokens of two bytes wait where its T targets of four will be. */
+    const unsigned char *bytes = (const unsigned char *)targets;
+    uint64_t offset = (uint64_t)shard->shard.first_byte + (uint64_t)first * SHARD_TOKEN_BYTES;
+    size_t window_bytes = ((size_t)T + 1) * SHARD_TOKEN_BYTES;
+    if (open_file_read_at(&shard->file, targets, offset, window_bytes, shard->path, error) != 0) {
+        return -1;
+    }
+    int last = bytes[2 * T] | bytes[2 * T + 1] << 8, largest = last;
     for (int t = 0; t < T; t++) {
         tokens[t] = bytes[2 * t] | bytes[2 * t + 1] << 8;
-        targets[t] = bytes[2 * t + 2] | bytes[2 * t + 3] << 8;
         largest = tokens[t] > largest ? tokens[t] : largest;
     }
-    largest = targets[T - 1] > largest ? targets[T - 1] : largest;
+    memmove(targets, tokens + 1, ((size_t)T - 1) * sizeof(*targets));
+    targets[T - 1] = last;
     if (largest < vocab_size) {
         return 0;
     }

@@ -1,5 +1,5 @@
 /* Token shards as one training set. A shard is llm.c's file (256 int32 header: 20240520, 1, count; then
- * uint16 tokens) or nanoGPT's headerless uint16, told apart by magic and size. Shards are mapped; only what
+ * uint16 tokens) or nanoGPT's headerless uint16, told apart by magic and size. Shards stay open; only what
  * is used is read.
  *
  * The set is W windows of T+1 tokens: window w of a shard starts at token w*T, and none crosses a shard's
@@ -29,8 +29,8 @@ int data_set_shards(const DataSet *set);
 /* Hash of names (without folders), sizes and token counts. */
 uint64_t data_set_fingerprint(const DataSet *set);
 
-/* Window w as T inputs and T targets. -1 with *error naming file and position when a token is >= vocab_size.
- */
+/* Window w as T inputs and T targets. -1 with *error naming the file, and the position of a token that
+ * is >= vocab_size, or what was found when the file was cut since it was opened. Any thread may call it. */
 int data_set_window(const DataSet *set, int64_t window, int vocab_size, int32_t *tokens, int32_t *targets,
                     Error *error);
 

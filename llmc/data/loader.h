@@ -25,7 +25,7 @@ Loader *loader_create(const LoaderConfig *config);
 void loader_free(Loader *loader);
 
 /* The next slot of this rank: its slots of a step in order, then those of the next step. tokens and targets
- * (B,T) stay valid until the next call. -1 with *error when a token is out of the vocabulary. */
+ * (B,T) stay valid until the next call. -1 with *error of data_set_window. */
 int loader_next(Loader *loader, const int32_t **tokens, const int32_t **targets, Error *error);
 
 #endif

@@ -43,7 +43,7 @@ static int check_count(int64_t promised, uint64_t bytes, const char *path, Error
 }
 
 /* A file that opens with llm.c's magic. */
-static int parse_with_header(Shard *shard, const unsigned char *data, uint64_t bytes, const char *path,
+static int parse_with_header(Shard *shard, const unsigned char *opening, uint64_t bytes, const char *path,
                              Error *error)
 {
     if (bytes < SHARD_HEADER_BYTES) {
@@ -53,7 +53,7 @@ static int parse_with_header(Shard *shard, const unsigned char *data, uint64_t b
                          "again with data_prep/tokenize",
                          path, SHARD_HEADER_BYTES, bytes);
     }
-    int32_t version = read_int32(data + 4);
+    int32_t version = read_int32(opening + 4);
     if (version != SHARD_VERSION) {
         return error_set(
             error,
@@ -61,24 +61,24 @@ static int parse_with_header(Shard *shard, const unsigned char *data, uint64_t b
             "; make it with data_prep/tokenize",
             path, SHARD_VERSION, version);
     }
-    int32_t count = read_int32(data + 8);
+    int32_t count = read_int32(opening + 8);
     if (check_count(count, bytes, path, error) != 0) {
         return -1;
     }
-    shard->tokens = data + SHARD_HEADER_BYTES;
+    shard->first_byte = SHARD_HEADER_BYTES;
     shard->token_count = count;
     return 0;
 }
 
-int shard_parse(Shard *shard, const unsigned char *data, uint64_t bytes, const char *path, Error *error)
+int shard_parse(Shard *shard, const unsigned char *opening, uint64_t bytes, const char *path, Error *error)
 {
     if (bytes == 0) {
         return error_set(
             error, "%s: expected tokens, found an empty file; make it again with data_prep/tokenize", path);
     }
-    int32_t magic = bytes >= 4 ? read_int32(data) : 0;
+    int32_t magic = bytes >= 4 ? read_int32(opening) : 0;
     if (magic == SHARD_MAGIC) {
-        return parse_with_header(shard, data, bytes, path, error);
+        return parse_with_header(shard, opening, bytes, path, error);
     }
     if (magic == LLAMA3_MAGIC) {
         return error_set(error,
@@ -94,7 +94,7 @@ int shard_parse(Shard *shard, const unsigned char *data, uint64_t bytes, const c
             "make it with data_prep/tokenize",
             path, format_count(text, (int64_t)bytes));
     }
-    shard->tokens = data;
+    shard->first_byte = 0;
     shard->token_count = (int64_t)(bytes / SHARD_TOKEN_BYTES);
     return 0;
 }

@@ -13,14 +13,16 @@ enum {
     SHARD_TOKEN_BYTES = 2
 };
 
-/* Points into bytes that the caller owns. */
 typedef struct Shard {
-    const unsigned char *tokens; /* little-endian uint16 */
+    int64_t first_byte; /* of the tokens, which are little-endian uint16, in the file */
     int64_t token_count;
 } Shard;
 
+enum { SHARD_OPENING_BYTES = 12 }; /* what tells the format and the count */
+
 /* llm.c's shard opens with its magic, which no GPT-2 token pair can spell; everything else is headerless.
- * Reads at most the first 12 bytes. `path` is for messages. */
-int shard_parse(Shard *shard, const unsigned char *data, uint64_t bytes, const char *path, Error *error);
+ * `opening` holds the first SHARD_OPENING_BYTES of the file's `bytes`, or all of a smaller one. `path` is for
+ * messages. */
+int shard_parse(Shard *shard, const unsigned char *opening, uint64_t bytes, const char *path, Error *error);
 
 #endif
