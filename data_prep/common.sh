@@ -33,8 +33,8 @@ fetch() {
     elif command -v wget >/dev/null; then
         wget -c -O "$2.part" "$1" || cannot_fetch "$1"
     else
-        die "expected curl or wget to download with, found neither; install one, or download $1 elsewhere and run:" \
-            "$script FILE..."
+        die "expected curl or wget to download with, found neither; install one, or download" \
+            "$1 elsewhere and run: $script FILE..."
     fi
     mv "$2.part" "$2"
 }

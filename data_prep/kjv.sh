@@ -11,8 +11,8 @@ done
 if [ ${#files[@]} -eq 0 ]; then
     PATH=$PATH:/usr/games
     command -v bible >/dev/null ||
-        die "expected the command bible, found none; run scripts/install_deps.sh --book (Debian, Ubuntu), or give" \
-            "the text by hand: $script FILE"
+        die "expected the command bible, found none; run scripts/install_deps.sh --book" \
+            "(Debian, Ubuntu), or give the text by hand: $script FILE"
     text=$(mktemp)
     trap 'rm -f "$text"' EXIT
     # A line is a verse, `Ge1:1 In the beginning ..`: the reference goes, and an empty line comes before a

@@ -11,9 +11,10 @@ for file in "$@"; do
     files+=("$(from_caller "$file")")
 done
 if [ ${#files[@]} -eq 0 ]; then
+    source=https://huggingface.co/datasets/Skylion007/openwebtext/resolve/main/subsets
     for number in $(seq -w 0 20); do
         file=data/openwebtext/archives/urlsf_subset$number.tar
-        fetch "https://huggingface.co/datasets/Skylion007/openwebtext/resolve/main/subsets/$(basename "$file")" "$file"
+        fetch "$source/$(basename "$file")" "$file"
         files+=("$file")
     done
 fi

@@ -2,7 +2,7 @@
 # Everything that only a GPU can tell, in one command and under nine minutes; a short table comes last.
 #
 #   dev/gpu_check.sh [PART...]          all parts, or these; exit 0 if nothing failed
-#   dev/gpu_check.sh --carry FOLDER     on a machine that has the libraries: copy them for a machine that has not
+#   dev/gpu_check.sh --carry FOLDER     on a machine that has the libraries: copy them for one that has not
 #
 # Parts: build reference ops repeat speed operations exact move sanitizer. Each has a time limit of its own,
 # and one that fails does not stop the others. Logs are kept in the folder named last, and in GPU_CHECK_OUT if
@@ -30,8 +30,8 @@ cd "$root" || exit 1
 variant=${GPU_CHECK_VARIANT:-cuda}
 python=${PYTHON:-python3}
 parts=(build reference ops repeat speed operations exact move sanitizer)
-declare -A limits=([build]=240 [reference]=90 [ops]=60 [repeat]=30 [speed]=200 [operations]=40 [exact]=50 [move]=40
-    [sanitizer]=120)
+declare -A limits=([build]=240 [reference]=90 [ops]=60 [repeat]=30 [speed]=200 [operations]=40 [exact]=50
+    [move]=40 [sanitizer]=120)
 
 # row STATUS WHAT VALUE [GOAL]: a line of the last table.
 row() {
@@ -45,14 +45,14 @@ judge() {
     row $status "$1" "$2" "$3"
 }
 
-# ---- libraries -----------------------------------------------------------------------------------------------------
+# ---- libraries ---------------------------------------------------------------------------------------------
 has_library() {
     echo 'int main(void) { return 0; }' | gcc -x c - "-l$1" -o "$out/probe" 2>/dev/null
 }
 
 has_header() {
-    echo "#include <$1>" | gcc -x c -fsyntax-only -include stdarg.h -include stddef.h -include stdint.h -include setjmp.h - \
-        2>/dev/null
+    echo "#include <$1>" | gcc -x c -fsyntax-only -include stdarg.h -include stddef.h -include stdint.h \
+        -include setjmp.h - 2>/dev/null
 }
 
 # carry FOLDER: headers, static libraries where there are any, else shared ones under the name programs look
@@ -61,7 +61,7 @@ carry() {
     local folder=$1 header library file name
     mkdir -p "$folder/include" "$folder/lib" || exit 1
     for header in zstd.h jansson.h cmocka.h oneapi/dnnl/dnnl.h; do
-        printf '#include <stdarg.h>\n#include <stddef.h>\n#include <stdint.h>\n#include <setjmp.h>\n#include <%s>\n' $header |
+        printf '#include <%s>\n' stdarg.h stddef.h stdint.h setjmp.h $header |
             gcc -M -x c - | tr -s ' ' '\n' | grep -E '/(zstd|jansson|cmocka|oneapi/)' | while read -r file; do
             name=${file##*/include/}
             name=${name#*-linux-gnu/}
@@ -110,7 +110,8 @@ find_libraries() {
             ln -sf "$file" "$out/lib/$(basename "$file")"
             ln -sf "$file" "$out/lib/libcublasLt.so"
             includes=${includes:+$includes:}$(dirname "$(dirname "$file")")/include
-        done < <(find "$toolkit/.." /opt /usr/lib /usr/local/lib -name 'libcublasLt.so.*' 2>/dev/null | head -n 1)
+        done < <(find "$toolkit/.." /opt /usr/lib /usr/local/lib -name 'libcublasLt.so.*' 2>/dev/null |
+            head -n 1)
     fi
     # An empty entry would mean the current folder.
     LIBRARY_PATH=$out/lib:$toolkit/lib64:$toolkit/lib${LIBRARY_PATH:+:$LIBRARY_PATH}
@@ -120,7 +121,7 @@ find_libraries() {
     [ -z "$includes" ] || export C_INCLUDE_PATH=$includes CPLUS_INCLUDE_PATH=$includes
 }
 
-# ---- the programs --------------------------------------------------------------------------------------------------
+# ---- the programs ------------------------------------------------------------------------------------------
 B=build/mpi$MPI
 suffix=
 [ "$variant" = cuda ] || suffix=_host
@@ -197,18 +198,20 @@ part_ops() {
     done
 }
 
-# ---- runs ----------------------------------------------------------------------------------------------------------
+# ---- runs --------------------------------------------------------------------------------------------------
 # The recipe of dev/reference/train_reference.py.
-recipe=(--init_from=dev/reference/heads_of_7 --train_data=dev/test/training/tokens.bin --eval_interval=0 --shuffle=false
-    --batch_size=4 --block_size=32 --gradient_accumulation_steps=3 --max_iters=30 --learning_rate=3e-3 --min_lr=3e-4
-    --warmup_iters=5 --lr_decay_iters=25 --weight_decay=0.1 --beta1=0.9 --beta2=0.95 --grad_clip=0.42
+recipe=(--init_from=dev/reference/heads_of_7 --train_data=dev/test/training/tokens.bin --eval_interval=0
+    --shuffle=false --batch_size=4 --block_size=32 --gradient_accumulation_steps=3 --max_iters=30
+    --learning_rate=3e-3 --min_lr=3e-4 --warmup_iters=5 --lr_decay_iters=25 --weight_decay=0.1 --beta1=0.9
+    --beta2=0.95 --grad_clip=0.42
     --snapshot_interval=0)
 
 # train_into FOLDER PROGRAM ARGUMENTS...: prints the last line, the hash of the weights.
 train_into() {
     local folder=$out/runs/$1 program=$2
     shift 2
-    "$program" "${recipe[@]}" "--out_dir=$folder" "$@" >"$folder.log" 2>&1 || { cat "$folder.log" >&2 && return 1; }
+    "$program" "${recipe[@]}" "--out_dir=$folder" "$@" >"$folder.log" 2>&1 ||
+        { cat "$folder.log" >&2 && return 1; }
     tail -n 1 "$folder.log" | grep -oE '^weights [0-9a-f]{16}$'
 }
 
@@ -245,7 +248,8 @@ part_move() {
         train_into "cpu-$dtype" "$B/train_gpt2" "--dtype=$dtype"
         for order in "$B/train_gpt2 $train CPU-GPU" "$train $B/train_gpt2 GPU-CPU"; do
             read -r from to order <<<"$order"
-            train_into "$order-$dtype" "$from" "--dtype=$dtype" --max_iters=15 --snapshot_interval=15 >/dev/null &&
+            train_into "$order-$dtype" "$from" "--dtype=$dtype" --max_iters=15 --snapshot_interval=15 \
+                >/dev/null &&
                 train_into "$order-$dtype" "$to" "--dtype=$dtype" --init_from=resume
             distance=$(paste -d' ' <(losses "$order-$dtype") <(losses "cpu-$dtype") | awk '
                 NF != 4 || $1 != $3 { bad = 1 }
@@ -260,7 +264,7 @@ part_move() {
     done
 }
 
-# ---- speed ---------------------------------------------------------------------------------------------------------
+# ---- speed -------------------------------------------------------------------------------------------------
 # figure NAME: a number of speed.json, nothing if it is not there.
 figure() {
     "$python" -c 'import json, sys
@@ -271,17 +275,21 @@ print("" if value is None else f"{value:.6g}")' "$out/speed.json" "$1"
 part_speed() {
     local shape=(--batch 64 --context 1024) ms mib other
     [ "$variant" = cuda ] || shape=(--batch 1 --context 8 --layers 1 --steps 6 --device cpu --eager)
-    "$python" dev/bench/compare_pytorch_cuda.py "${shape[@]}" --program "$train" --json "$out/speed.json" || return 1
+    "$python" dev/bench/compare_pytorch_cuda.py "${shape[@]}" --program "$train" --json "$out/speed.json" ||
+        return 1
     ms=$(figure ms)
     judge "GPT-2 124M, B 64, T 1024, bf16: an update" "$(printf '%.2f ms' "$ms")" "at most 92 ms" "$ms <= 92"
-    row PASS "tokens a second, mfu" "$(printf '%.0f, %.1f%%' "$(figure tok_per_s)" "$(awk "BEGIN { print 100 * $(figure mfu) }")")"
-    judge "start to first step" "$(printf '%.2f s' "$(figure start_s)")" "at most 2 s" "$(figure start_s) <= 2"
+    row PASS "tokens a second, mfu" \
+        "$(printf '%.0f, %.1f%%' "$(figure tok_per_s)" "$(awk "BEGIN { print 100 * $(figure mfu) }")")"
+    judge "start to first step" "$(printf '%.2f s' "$(figure start_s)")" "at most 2 s" \
+        "$(figure start_s) <= 2"
     other=$(figure pytorch_ms)
     if [ -z "$other" ]; then
         row SKIP "beside PyTorch" "no PyTorch for $python"
         return
     fi
-    judge "times PyTorch compiled ($(printf '%.2f ms' "$other"))" "$(awk "BEGIN { printf \"%.2f\", $other / $ms }")" \
+    judge "times PyTorch compiled ($(printf '%.2f ms' "$other"))" \
+        "$(awk "BEGIN { printf \"%.2f\", $other / $ms }")" \
         "at least 1.25" "$other / $ms >= 1.25"
     mib=$(figure mib)
     other=$(figure pytorch_mib)
@@ -289,7 +297,8 @@ part_speed() {
         row SKIP "memory" "nvidia-smi does not say"
         return
     fi
-    judge "memory, MiB (PyTorch: $(printf %.0f "$other"))" "$(printf '%.0f' "$mib")" "at most 0.8 of it" "$mib <= 0.8 * $other"
+    judge "memory, MiB (PyTorch: $(printf %.0f "$other"))" "$(printf '%.0f' "$mib")" "at most 0.8 of it" \
+        "$mib <= 0.8 * $other"
 }
 
 part_operations() {
@@ -310,31 +319,37 @@ part_operations() {
 
 # The median update of a short run, in ms.
 median_ms() {
-    sed -n 's/.*"event":"step","iter":\([0-9]*\),.*"ms":\([0-9.]*\),.*/\1 \2/p' "$1/log.jsonl" | awk '$1 >= 2 { print $2 }' | sort -g |
+    sed -n 's/.*"event":"step","iter":\([0-9]*\),.*"ms":\([0-9.]*\),.*/\1 \2/p' "$1/log.jsonl" |
+        awk '$1 >= 2 { print $2 }' | sort -g |
         awk '{ ms[NR] = $1 } END { print ms[int((NR + 1) / 2)] }'
 }
 
 # Runs in turns, so that a card that slows down does so for both.
 part_exact() {
-    local shape=(--batch_size=64 --block_size=1024 --max_iters=8 --init_from=scratch --grad_clip=1 --dtype=bf16) turn reduce
-    local exact fp32
-    [ "$variant" = cuda ] || shape+=(--batch_size=1 --block_size=8 --n_layer=1 --n_embd=64 --n_head=2 --max_iters=5)
+    local shape=(--batch_size=64 --block_size=1024 --max_iters=8 --init_from=scratch --grad_clip=1
+        --dtype=bf16)
+    local turn reduce exact fp32
+    [ "$variant" = cuda ] || shape+=(--batch_size=1 --block_size=8 --n_layer=1 --n_embd=64 --n_head=2 \
+        --max_iters=5)
     "$python" -c 'import array, random, sys
-array.array("H", [random.randrange(50257) for _ in range(300000)]).tofile(open(sys.argv[1], "wb"))' "$out/tokens.bin" || return 1
+array.array("H", [random.randrange(50257) for _ in range(300000)]).tofile(open(sys.argv[1], "wb"))' \
+        "$out/tokens.bin" || return 1
     for turn in 1 2; do
         for reduce in exact fp32; do
-            train_into exact-$reduce-$turn "$train" "${shape[@]}" --train_data="$out/tokens.bin" --reduce=$reduce \
-                --gradient_accumulation_steps=4 || return 1
+            train_into exact-$reduce-$turn "$train" "${shape[@]}" --train_data="$out/tokens.bin" \
+                --reduce=$reduce --gradient_accumulation_steps=4 || return 1
         done
     done
-    exact=$( (median_ms "$out/runs/exact-exact-1" && median_ms "$out/runs/exact-exact-2") | sort -g | head -n 1)
+    exact=$( (median_ms "$out/runs/exact-exact-1" && median_ms "$out/runs/exact-exact-2") | sort -g |
+        head -n 1)
     fp32=$( (median_ms "$out/runs/exact-fp32-1" && median_ms "$out/runs/exact-fp32-2") | sort -g | head -n 1)
     echo "exact $exact ms, fp32 $fp32 ms, 4 slots"
-    judge "exact sums, 4 slots: part of an update" "$(awk "BEGIN { printf \"%.2f%%\", 100 * ($exact / $fp32 - 1) }")" \
+    judge "exact sums, 4 slots: part of an update" \
+        "$(awk "BEGIN { printf \"%.2f%%\", 100 * ($exact / $fp32 - 1) }")" \
         "at most 1%" "$exact / $fp32 - 1 <= 0.01"
 }
 
-# ---- compute-sanitizer ---------------------------------------------------------------------------------------------
+# ---- compute-sanitizer -------------------------------------------------------------------------------------
 # sanitize TOOL LABEL COMMAND...: one row; 1 if the tool cannot work here at all.
 sanitize() {
     local tool=$1 label="$1, $2" status
@@ -371,7 +386,7 @@ part_sanitizer() {
     done
 }
 
-# ---- all of it -----------------------------------------------------------------------------------------------------
+# ---- all of it ---------------------------------------------------------------------------------------------
 # run_part NAME: in a process of its own, with a limit; one that says nothing has failed.
 run_part() {
     local name=$1 limit=${limits[$1]} left=$((deadline - SECONDS)) before status start=$SECONDS
@@ -417,7 +432,8 @@ if [ "$variant" = cuda ] && ! nvidia-smi -L 2>/dev/null | grep -q '^GPU'; then
 fi
 [ $# -eq 0 ] || parts=("$@")
 for part in "${parts[@]}"; do
-    [ -n "${limits[$part]:-}" ] || { echo "gpu_check.sh: $part: expected one of: ${!limits[*]}" >&2 && exit 1; }
+    [ -n "${limits[$part]:-}" ] ||
+        { echo "gpu_check.sh: $part: expected one of: ${!limits[*]}" >&2 && exit 1; }
 done
 out=${GPU_CHECK_OUT:-$(mktemp -d)}
 rm -rf "$out/runs" # of a check before this one
@@ -426,7 +442,8 @@ out=$(readlink -f "$out")
 deadline=${GPU_CHECK_SECONDS:-530}
 find_libraries
 if [ "$variant" = cuda ]; then
-    echo "$(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader --id=0); $("$NVCC" --version | grep -o 'release.*')"
+    echo "$(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader --id=0);" \
+        "$("$NVCC" --version | grep -o 'release.*')"
 else
     echo "no GPU: the script is tried out on the host build; figures mean nothing"
 fi

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Write llmc/text/unicode_tables.c: which code points are letters, numbers and white space.
 
-The reference is tiktoken: its regular expression engine, not Python's, decides what GPT-2's pattern matches, so
-each class is asked of it directly. Needs a tiktoken with the Unicode version named below (0.14 is one); the script
-refuses another, because new letters would silently change ids.
+The reference is tiktoken: its regular expression engine, not Python's, decides what GPT-2's pattern matches,
+so each class is asked of it directly. Needs a tiktoken with the Unicode version named below (0.14 is one);
+the script refuses another, because new letters would silently change ids.
 
     python3 dev/unicode_tables.py > llmc/text/unicode_tables.c
 """
@@ -39,7 +39,8 @@ def main():
     for name, pattern in PATTERNS.items():
         points = members(pattern, every_character)
         if len(points) != EXPECTED_COUNTS[name]:
-            sys.exit(f"unicode_tables.py: {pattern}: expected {EXPECTED_COUNTS[name]} characters as in Unicode "
+            sys.exit(f"unicode_tables.py: {pattern}: expected {EXPECTED_COUNTS[name]} characters as "
+                     f"in Unicode "
                      f"{UNICODE_VERSION}, tiktoken {tiktoken.__version__} matches {len(points)}")
         table += [(first, last, name) for first, last in ranges(points)]
     table.sort()

@@ -38,7 +38,8 @@ stopped() {
     echo "\$ $* &"
     "$@" >stdout 2>stderr &
     until grep -qs "\"event\":\"step\",\"iter\":$first," out/log.jsonl; do
-        kill -0 $! 2>/dev/null && [ $SECONDS -lt $deadline ] || die "the run did not come to update $first: $(tail -n 1 stderr)"
+        kill -0 $! 2>/dev/null && [ $SECONDS -lt $deadline ] ||
+            die "the run did not come to update $first: $(tail -n 1 stderr)"
         sleep 0.02
     done
     rank=$(tr ' ' '\n' <"/proc/$!/task/$!/children" | grep . | tail -n 1)

@@ -21,8 +21,9 @@ for argument in "$@"; do
 done
 
 if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
-    echo "install_deps.sh: no apt-get here: this script knows Debian and Ubuntu. Install by hand: a C11 compiler," \
-        "make, oneDNN 2.6 or later, zstd, jansson, libarchive, zlib, Open MPI (or make MPI=0), and for tests cmocka" >&2
+    echo "install_deps.sh: no apt-get here: this script knows Debian and Ubuntu. Install by hand:" \
+        "a C11 compiler, make, oneDNN 2.6 or later, zstd, jansson, libarchive, zlib, Open MPI" \
+        "(or make MPI=0), and for tests cmocka" >&2
     exit 1
 fi
 
@@ -50,9 +51,11 @@ fi
 echo "packages: installing ${missing[*]}"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-if ! { "${run[@]}" apt-get update && "${run[@]}" env DEBIAN_FRONTEND=noninteractive "${install[@]}"; } >"$log" 2>&1; then
+if ! { "${run[@]}" apt-get update && "${run[@]}" env DEBIAN_FRONTEND=noninteractive "${install[@]}"; } \
+    >"$log" 2>&1; then
     tail -n 20 "$log" >&2
-    echo "install_deps.sh: apt-get failed (its last lines are above); try: apt-get update && ${install[*]}" >&2
+    echo "install_deps.sh: apt-get failed (its last lines are above);" \
+        "try: apt-get update && ${install[*]}" >&2
     exit 1
 fi
 echo "packages: done"

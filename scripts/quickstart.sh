@@ -53,7 +53,8 @@ if [ ! -e "$out_dir/updates" ]; then
     ./train_gpt2 $config "--dataset=$name" "--out_dir=$trial" ${options[@]+"${options[@]}"} --max_iters=12 \
         --eval_interval=0 --snapshot_interval=0 --num_samples=0 --log_interval=1 >/dev/null
     # The first updates warm up; the median of the others is not misled by what else the machine does.
-    update_ms=$(sed -n 's/.*"event":"step".*"ms":\([0-9]*\).*/\1/p' "$trial/log.jsonl" | tail -n 9 | sort -n | sed -n 5p)
+    update_ms=$(sed -n 's/.*"event":"step".*"ms":\([0-9]*\).*/\1/p' "$trial/log.jsonl" | tail -n 9 |
+        sort -n | sed -n 5p)
     updates_most=$(sed -n 's/^max_iters *= *//p' $config)
     updates=$((training_ms / (update_ms + 1)))
     updates=$((updates < 100 ? 100 : updates > updates_most ? updates_most : updates))

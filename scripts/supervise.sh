@@ -4,16 +4,18 @@
 # ranks and ends in the same weights, so none has to be replaced.
 #   scripts/supervise.sh [OPTION...] -- COMMAND...
 #       scripts/supervise.sh -- mpirun -np {ranks} ./train_gpt2 run.conf
-#       {ranks} stands for the number of ranks. Once there are snapshots, --init_from=resume is put at the end.
+#       {ranks} stands for the number of ranks. Once there are snapshots, --init_from=resume is put at the
+#       end.
 #   --slots=N              room for N ranks (default: SUPERVISE_SLOTS, else what Slurm gave, else the cores)
 #   --slots-command=TEXT   a shell command that prints the room there is now, asked before each start
 #   --min-ranks=N          with room for fewer, wait (1)
-#   --max-ranks=N          never more (default: the command's gradient_accumulation_steps, which is the most it can use)
+#   --max-ranks=N          never more (default, and the most: the command's gradient_accumulation_steps)
 #   --out-dir=DIR          where its snapshots are (default: the command's out_dir)
 #   --tries=N              give up after N runs in a row that left no newer snapshot (3)
 #   --wait=SECONDS         before a restart after a fault, times the number of tries (5)
-#   --signal=NAME          what SIGTERM, SIGINT and SIGUSR1 become for the command (USR1, which mpirun and srun pass on
-#                          to every rank, where others make them kill the job; torchrun passes on TERM)
+#   --signal=NAME          what SIGTERM, SIGINT and SIGUSR1 become for the command (USR1, which mpirun and
+#                          srun pass on to every rank, where others make them kill the job; torchrun passes
+#                          on TERM)
 # A signal ends the run in good order and is the last start; a second one ends it at once. The exit code is
 # the run's: 0 and 1 (an error that would come again) at once, 75 after a signal, else that of the last try.
 set -u
@@ -29,7 +31,8 @@ refuse() {
 
 # number NAME VALUE: refuses what is not a whole number.
 number() {
-    [[ $2 =~ ^[0-9]{1,9}$ ]] || refuse "$1: expected a whole number, found \"$2\"; see the head of this script"
+    [[ $2 =~ ^[0-9]{1,9}$ ]] ||
+        refuse "$1: expected a whole number, found \"$2\"; see the head of this script"
 }
 
 # The command's value of an option, as train_gpt2 reads it: config files and --name=value, the last one
@@ -151,7 +154,8 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
     esac
     shift
 done
-[ $# -gt 1 ] || refuse "expected -- COMMAND, found none; as in: scripts/supervise.sh -- mpirun -np {ranks} ./train_gpt2"
+[ $# -gt 1 ] ||
+    refuse "expected -- COMMAND, found none; as in: scripts/supervise.sh -- mpirun -np {ranks} ./train_gpt2"
 shift
 command=("$@")
 out_dir=${out_dir:-$(option out_dir out "$@")}

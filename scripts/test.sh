@@ -5,4 +5,5 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 scripts/install_deps.sh --test
 # make's own closing word on a failure would come after the sum.
-make -j"$(nproc)" test ${MPI:+MPI=$MPI} 2>&1 | grep --line-buffered -vE '^make(\[[0-9]+\])?: \*\*\* .*test\] Error'
+make -j"$(nproc)" test ${MPI:+MPI=$MPI} 2>&1 |
+    grep --line-buffered -vE '^make(\[[0-9]+\])?: \*\*\* .*test\] Error'

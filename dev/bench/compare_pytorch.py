@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Train GPT-2 by ./train_gpt2 and by PyTorch eager in turns, and print tokens a second, start-up and peak memory.
+"""Train GPT-2 by ./train_gpt2 and by PyTorch eager in turns, and print tokens a second, start-up and peak
+memory.
 
     dev/bench/compare_pytorch.py [--threads 2] [--rounds 3] [--steps 8] [--only speed|memory]
 
@@ -82,7 +83,8 @@ def pytorch_child(args):
         start = time.perf_counter()
         first = step * B * T
         window = torch.tensor(tokens[first : first + B * T + 1], dtype=torch.long)
-        bf16 = torch.autocast("cpu", dtype=torch.bfloat16) if args.dtype == "bf16" else contextlib.nullcontext()
+        is_bf16 = args.dtype == "bf16"
+        bf16 = torch.autocast("cpu", dtype=torch.bfloat16) if is_bf16 else contextlib.nullcontext()
         with bf16:
             loss = model(window[:-1].view(B, T), window[1:].view(B, T))
         loss.backward()
@@ -93,7 +95,7 @@ def pytorch_child(args):
         print(json.dumps({"event": "step", "iter": step, "loss": loss.item(), "ms": ms}), flush=True)
 
 
-# ---- the two programs, each measured from outside ------------------------------------------------------------
+# ---- the two programs, each measured from outside ----------------------------------------------------------
 
 
 class Run:
@@ -158,7 +160,8 @@ def write_tokens(path, count):
 def compare_speed(args, data, folder):
     B = 4
     print("\nTokens a second (median), and the ratio of the fastest steps:\n")
-    print("| dtype | B | T | train_gpt2 | PyTorch | ratio | ratio of fastest | start, ours | start, PyTorch |")
+    print("| dtype | B | T | train_gpt2 | PyTorch | ratio | ratio of fastest | start, ours "
+          "| start, PyTorch |")
     print("|---|---|---|---|---|---|---|---|---|")
     for T in args.contexts:
         for dtype in args.dtypes:
@@ -198,7 +201,8 @@ def compare_memory(args, data, folder):
 def processor():
     try:
         with open("/proc/cpuinfo") as file:
-            fields = dict(line.split(":", 1) for line in file.read().split("\n\n")[0].splitlines() if ":" in line)
+            fields = dict(line.split(":", 1) for line in file.read().split("\n\n")[0].splitlines()
+                          if ":" in line)
         fields = {name.strip(): value.strip() for name, value in fields.items()}
         wanted = {"avx2", "avx512f", "avx512_bf16", "amx_bf16"} & set(fields.get("flags", "").split())
         return (
@@ -210,7 +214,8 @@ def processor():
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=8, help="of each run; the first two are not counted")

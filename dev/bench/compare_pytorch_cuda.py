@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Train GPT-2 124M on one GPU by train_gpt2cu and by PyTorch compiled, and print step time, memory and start-up.
+"""Train GPT-2 124M on one GPU by train_gpt2cu and by PyTorch compiled, and print step time, memory and
+start-up.
 
     dev/bench/compare_pytorch_cuda.py [--program ./train_gpt2cu] [--batch 64] [--context 1024] [--json FILE]
 
 PyTorch runs as one would write it for speed: torch.compile, scaled_dot_product_attention, fused AdamW,
-clip_grad_norm_, bf16 autocast, a vocabulary padded to 50304, no wait for the device but at the ends of ten updates.
-Ours runs as it is, with a line after each update. Both train on the same random tokens, ours before and after.
-`start` is from the start of the process to the end of the first update, less a usual update: what one waits for.
-Memory is what nvidia-smi shows above what it showed before. Without PyTorch only ours is measured.
+clip_grad_norm_, bf16 autocast, a vocabulary padded to 50304, no wait for the device but at the ends of ten
+updates. Ours runs as it is, with a line after each update. Both train on the same random tokens, ours before
+and after. `start` is from the start of the process to the end of the first update, less a usual update: what
+one waits for. Memory is what nvidia-smi shows above what it showed before. Without PyTorch only ours is
+measured.
 """
 import argparse
 import array
@@ -82,7 +84,7 @@ def pytorch_child(args):
         print(json.dumps({"event": "memory", "allocated_mib": allocated}), flush=True)
 
 
-# ---- the two programs, each measured from outside ------------------------------------------------------------
+# ---- the two programs, each measured from outside ----------------------------------------------------------
 
 
 def device_mib():
@@ -137,7 +139,8 @@ class Run:
 def run_ours(args, data, folder):
     out_dir = tempfile.mkdtemp(dir=folder)
     command = [
-        os.path.abspath(args.program), f"--out_dir={out_dir}", f"--train_data={data}", f"--n_layer={args.layers}",
+        os.path.abspath(args.program), f"--out_dir={out_dir}", f"--train_data={data}",
+        f"--n_layer={args.layers}",
         f"--batch_size={args.batch}", f"--block_size={args.context}", "--gradient_accumulation_steps=1",
         f"--max_iters={args.steps}", "--eval_interval=0", "--snapshot_interval=0", "--log_interval=1",
         "--warmup_iters=0", "--lr_schedule=constant", "--dtype=bf16",
@@ -190,13 +193,16 @@ def compare(args, data, folder):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", default=os.path.join(REPOSITORY, "train_gpt2cu"))
     parser.add_argument("--batch", type=int, default=64, help="B")
     parser.add_argument("--context", type=int, default=1024, help="T")
-    parser.add_argument("--steps", type=int, default=35, help=f"of each run; the first {WARMUP_STEPS} are not counted")
+    parser.add_argument("--steps", type=int, default=35,
+                        help=f"of each run; the first {WARMUP_STEPS} are not counted")
     parser.add_argument("--layers", type=int, default=12, help="fewer to try this script out")
-    parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"], help="of PyTorch; cpu to try this out")
+    parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"],
+                        help="of PyTorch; cpu to try this out")
     parser.add_argument("--eager", action="store_true", help="without torch.compile")
     parser.add_argument("--json", help="write the figures there")
     parser.add_argument("--data", help=argparse.SUPPRESS)

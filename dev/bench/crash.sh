@@ -10,7 +10,8 @@ set -u
 kills=${1:-200}
 bits=${2:-1000}
 RANDOM=${3:-$((seed = $$ % 32768))}
-echo "machine: $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(nproc --all) cores; seed ${3:-$seed}"
+cpu=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)
+echo "machine: $cpu, $(nproc --all) cores; seed ${3:-$seed}"
 
 small+=(--lr_schedule=wsd --lr_decay_iters=1000 --dropout=0.1 --snapshot_interval=1 --init_from=auto)
 newest() {
@@ -41,7 +42,8 @@ for ((kill = 0; kill < kills; kill++)); do
     sleep 0.0$((RANDOM % 90 + 10)) # a moment, which nothing below depends on
     kill -KILL "$(leader)"
     ranks_end
-    [ $code -eq 137 ] || { failed=$((failed + 1)) && echo "kill $kill: exit code $code: $(tail -n 1 stderr)"; }
+    [ $code -eq 137 ] ||
+        { failed=$((failed + 1)) && echo "kill $kill: exit code $code: $(tail -n 1 stderr)"; }
     grep -q damaged stderr && damaged=$((damaged + 1)) && echo "kill $kill: $(tail -n 1 stderr)"
     writing=$((writing + $(ls out 2>/dev/null | grep -c 'snap\.tmp')))
 done
@@ -53,9 +55,11 @@ ranks 0 "${small[@]}" --max_iters=$goal --out_dir=undisturbed
 wrong=0
 [ -n "$found" ] && [ "$found" = "$(weights)" ] || wrong=1
 differing=$(diff <(numbers out) <(numbers undisturbed) | grep -c '^[<>]')
-echo "kills: $kills ($starting while it started, $writing while a snapshot was half written) over $goal updates; $repeated updates made again after a kill"
+echo "kills: $kills ($starting while it started, $writing while a snapshot was half written) over" \
+    "$goal updates; $repeated updates made again after a kill"
 echo "kills: $lost promised snapshots lost, $damaged snapshots damaged, $failed restarts failed"
-echo "kills: $differing log lines differ, final weights $([ $wrong -eq 0 ] && echo equal || echo DIFFER): $found"
+echo "kills: $differing log lines differ, final weights" \
+    "$([ $wrong -eq 0 ] && echo equal || echo DIFFER): $found"
 
 snapshot=$(ls out/*.snap | tail -n 1)
 bytes=$(stat -c %s "$snapshot")
@@ -74,5 +78,6 @@ for ((bit = 0; bit < bits; bit++)); do
         echo "bit $bit: byte $place: $(tail -n 1 stdout stderr)"
     fi
 done
-echo "bits: $bits flipped, one at a time, in a snapshot of $bytes bytes: $((bits - accepted)) refused, $accepted accepted"
+echo "bits: $bits flipped, one at a time, in a snapshot of $bytes bytes:" \
+    "$((bits - accepted)) refused, $accepted accepted"
 [ $((lost + damaged + failed + wrong + differing + accepted)) -eq 0 ]

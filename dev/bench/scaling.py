@@ -6,11 +6,11 @@ and print where the time of a step goes.
                          [--steps 5] [--json FILE] [--trace FILE] [-- OPTIONS...]
 
 Each rank has a network namespace of its own, joined by a veth pair to a bridge; tc shapes what leaves it (tbf
-for the rate, netem for the delay). Where that is not allowed the ranks talk over loopback, and the output says
-so. Namespaces go away however this ends, SIGKILL apart. --json appends what was measured to a file for
-scaling_model.py; --show FILE prints such a file as the table. The model is GPT-2 124M unless options say otherwise; tokens are random, as unequally
-frequent as words are (Zipf). A figure is the median of the steps that other programs did not disturb, `steps` of
-them: of the cores they had at most `others` in any of these.
+for the rate, netem for the delay). Where that is not allowed the ranks talk over loopback, and the output
+says so. Namespaces go away however this ends, SIGKILL apart. --json appends what was measured to a file for
+scaling_model.py; --show FILE prints such a file as the table. The model is GPT-2 124M unless options say
+otherwise; tokens are random, as unequally frequent as words are (Zipf). A figure is the median of the steps
+that other programs did not disturb, `steps` of them: of the cores they had at most `others` in any of these.
 """
 import argparse
 import array
@@ -32,9 +32,11 @@ WARMUP_STEPS = 1
 DISTURBED = 0.05  # when others have more of the cores
 BURST_BYTES = 256 << 10  # what tbf lets through at once: small against a bucket, large against a packet
 OPTIONS = ["--dtype=bf16", "--batch_size=2", "--block_size=1024", "--gradient_accumulation_steps=4",
-           "--threads=1", "--eval_interval=0", "--snapshot_interval=0", "--log_interval=1", "--warmup_iters=1"]
+           "--threads=1", "--eval_interval=0", "--snapshot_interval=0", "--log_interval=1",
+           "--warmup_iters=1"]
 
-KEPT_OPTIONS = ["n_layer", "n_head", "n_embd", "vocab_size", "batch_size", "block_size", "gradient_accumulation_steps",
+KEPT_OPTIONS = ["n_layer", "n_head", "n_embd", "vocab_size", "batch_size", "block_size",
+                "gradient_accumulation_steps",
                 "dtype", "threads", "bucket_cap_mb"]
 
 
@@ -66,7 +68,8 @@ class Network:
             self.close()
             self.is_shaped = False
             reason = getattr(error, "stderr", None) or str(error)
-            self.notes.append("loopback, not shaped: namespaces, or tc in them, are refused (%s)" % reason.strip())
+            self.notes.append("loopback, not shaped: namespaces, or tc in them, are refused (%s)" %
+                              reason.strip())
 
     def add_namespace(self, name):
         run(["ip", "netns", "add", "%s-%s" % (self.prefix, name)])
@@ -77,7 +80,8 @@ class Network:
 
     def add_rank(self, rank):
         self.add_namespace(str(rank))
-        self.inside("switch", "ip link add port%d type veth peer name eth0 netns %s-%d" % (rank, self.prefix, rank))
+        self.inside("switch", "ip link add port%d type veth peer name eth0 netns %s-%d" %
+                    (rank, self.prefix, rank))
         self.inside("switch", "ip link set port%d master bridge up" % rank)
         self.inside(str(rank), "ip address add 10.78.0.%d/24 dev eth0" % (rank + 1))
         self.inside(str(rank), "ip link set eth0 up")
@@ -85,11 +89,13 @@ class Network:
 
     def shape(self, mbit, delay_us):
         for rank in range(self.rank_count):
-            self.inside(str(rank), "tc qdisc replace dev eth0 root handle 1: tbf rate %dmbit burst %d latency 50ms" %
+            self.inside(str(rank),
+                        "tc qdisc replace dev eth0 root handle 1: tbf rate %dmbit burst %d latency 50ms" %
                         (mbit, BURST_BYTES))
             if delay_us > 0:
                 try:
-                    self.inside(str(rank), "tc qdisc add dev eth0 parent 1:1 netem limit 100000 delay %dus" % delay_us)
+                    self.inside(str(rank), "tc qdisc add dev eth0 parent 1:1 netem limit 100000 delay %dus" %
+                                delay_us)
                 except subprocess.CalledProcessError as error:
                     self.delay_us = 0
                     note = "no delay: this kernel refuses netem (%s)" % error.stderr.strip().split("\n")[0]
@@ -162,7 +168,8 @@ class Calm:
 
     def steps(self):
         """Those that nobody disturbed, or half of all if that is more: the calmest."""
-        steps = sorted((iteration for iteration in self.others if iteration >= WARMUP_STEPS), key=self.others.get)
+        steps = sorted((iteration for iteration in self.others if iteration >= WARMUP_STEPS),
+                       key=self.others.get)
         calm = sum(self.others[iteration] <= DISTURBED for iteration in steps)
         return steps[:max(calm, (len(steps) + 1) // 2)]
 
@@ -178,7 +185,8 @@ def train(program, folder, network, rank_count, options):
         for rank in range(rank_count):
             command = network.command(rank) + [program, "--out_dir=" + out] + options
             with open(os.path.join(folder, "output.%d" % rank), "w") as output:
-                ranks.append(subprocess.Popen(command, env=dict(environment, RANK=str(rank), LOCAL_RANK=str(rank)),
+                ranks.append(subprocess.Popen(command,
+                                              env=dict(environment, RANK=str(rank), LOCAL_RANK=str(rank)),
                                               stdout=output, stderr=output))
         calm = Calm(os.path.join(out, "log.jsonl"), ranks)
         while any(rank.poll() is None for rank in ranks):
@@ -197,7 +205,8 @@ def train(program, folder, network, rank_count, options):
 
 def read_steps(out, iterations):
     with open(os.path.join(out, "log.jsonl")) as log:
-        steps = [line for line in map(json.loads, log) if line["event"] == "step" and line["iter"] in iterations]
+        steps = [line for line in map(json.loads, log)
+                 if line["event"] == "step" and line["iter"] in iterations]
     names = ("ms", "compute_ms", "comm_ms", "exposed_ms")
     return {name: statistics.median(step[name] for step in steps) for name in names}
 
@@ -205,7 +214,8 @@ def read_steps(out, iterations):
 def read_trace(out, iterations):
     """Medians over steps of rank 0's spans: backward's parts, and each bucket's bytes and time."""
     with open(os.path.join(out, "trace.json")) as trace:
-        events = [event for event in json.load(trace)["traceEvents"] if event["ph"] == "X" and event["pid"] == 0 and
+        events = [event for event in json.load(trace)["traceEvents"]
+                  if event["ph"] == "X" and event["pid"] == 0 and
                   event["args"]["iter"] in iterations]
     spans, buckets = {}, {}
     for event in events:
@@ -216,11 +226,13 @@ def read_trace(out, iterations):
     blocks = [parts["backward block %d" % l] for l in range(sum("backward block" in name for name in parts))]
     return {"slot_ms": parts["slot"],
             "head_ms": parts["forward, lm_head"],
-            "ln_f_ms": parts.get("backward ln_f", 0),  # part of head_ms where lm_head's gradient is not sent first
+            # Part of head_ms where lm_head's gradient is not sent first.
+            "ln_f_ms": parts.get("backward ln_f", 0),
             "block_ms": statistics.mean(blocks),
             "embedding_ms": parts["backward positions"] + parts.get("backward tokens", 0),
             "update_ms": parts["update"],
-            "buckets": [[name, statistics.median(b for b, _ in values), statistics.median(ms for _, ms in values)]
+            "buckets": [[name, statistics.median(b for b, _ in values),
+                         statistics.median(ms for _, ms in values)]
                         for name, values in buckets.items()]}
 
 
@@ -231,14 +243,17 @@ def measure(program, folder, network, arguments, rank_count, overlap, reduce):
                          "--overlap=" + {"on": "true", "off": "false"}[overlap], "--reduce=" + reduce]
     out, calm = train(program, folder, network, rank_count, options + arguments.options)
     steps = calm.steps()
-    row = {"ranks": rank_count, "overlap": overlap, "reduce": reduce, "mbit": arguments.mbit if network.is_shaped else 0,
+    row = {"ranks": rank_count, "overlap": overlap, "reduce": reduce,
+           "mbit": arguments.mbit if network.is_shaped else 0,
            "delay_us": network.delay_us if network.is_shaped else 0, "cores": os.cpu_count(),
            "steps": len(steps), "others": max(calm.others[step] for step in steps)}
     row.update(read_steps(out, steps))
     row.update(read_trace(out, steps))
     row["hidden"] = 1 - row["exposed_ms"] / row["comm_ms"] if rank_count > 1 else None
     row["bytes"] = sum(size for _, size, _ in row["buckets"])
-    row["bus_gb_per_s"] = 2 * (rank_count - 1) / rank_count * row["bytes"] / row["comm_ms"] / 1e6 if rank_count > 1 else None
+    row["bus_gb_per_s"] = None
+    if rank_count > 1:
+        row["bus_gb_per_s"] = 2 * (rank_count - 1) / rank_count * row["bytes"] / row["comm_ms"] / 1e6
     with open(os.path.join(out, "log.jsonl")) as log:
         options = json.loads(log.readline())["options"]
         row["options"] = {name: options[name] for name in KEPT_OPTIONS}
@@ -250,7 +265,8 @@ def measure(program, folder, network, arguments, rank_count, overlap, reduce):
 # ---- what is printed ---------------------------------------------------------------------------------------
 
 
-HEADER = "\nranks  overlap reduce   step ms   compute      comm   exposed  hidden       MB  bus GB/s  steps  others"
+HEADER = ("\nranks  overlap reduce   step ms   compute      comm   exposed  hidden       MB  bus GB/s  steps"
+          "  others")
 
 
 def show(path):
@@ -279,7 +295,8 @@ def print_row(row):
 def machine():
     with open("/proc/cpuinfo") as info:
         model = re.search(r"^model name\s*: (.*)$", info.read(), re.M)
-    return "%s, %d cores, load %.2f" % (model.group(1) if model else "unknown CPU", os.cpu_count(), os.getloadavg()[0])
+    return "%s, %d cores, load %.2f" % (model.group(1) if model else "unknown CPU", os.cpu_count(),
+                                        os.getloadavg()[0])
 
 
 def parse():
@@ -309,15 +326,19 @@ def main():
     network = None
     try:
         network = Network(max(rank_counts), arguments.mbit, arguments.delay_us)
-        vocabularies = [int(option.split("=")[1]) for option in arguments.options if option.startswith("--vocab_size=")]
+        vocabularies = [int(option.split("=")[1]) for option in arguments.options
+                        if option.startswith("--vocab_size=")]
         write_tokens(folder, (vocabularies or [50257])[-1])
         print("$ dev/bench/scaling.py", " ".join(sys.argv[1:]))
         print("machine:", machine())
-        link = ["link: %d Mb/s each way, delay %d us" % (arguments.mbit, network.delay_us)] if network.is_shaped else []
+        link = []
+        if network.is_shaped:
+            link = ["link: %d Mb/s each way, delay %d us" % (arguments.mbit, network.delay_us)]
         print(*link, *network.notes, sep="; ")
         print("options:", " ".join(OPTIONS[:5] + arguments.options))
         if max(rank_counts) > os.cpu_count():
-            print("more ranks than %d cores share them: their compute times are not those of a machine each" % os.cpu_count())
+            print("more ranks than %d cores share them: their compute times are not those of a machine each" %
+                  os.cpu_count())
         print(HEADER)
         for rank_count in rank_counts:
             for reduce in arguments.reduce.split(","):

@@ -5,10 +5,10 @@ checked against it, and then asked about GPUs.
     dev/bench/scaling_model.py dev/bench/results/scaling.json        the check, then the predictions
     dev/bench/scaling_model.py --gpu a100 --tokens_per_slot 16384    the predictions with other assumptions
 
-The model plays one step as reducer.c does: backward finishes ranges one after the other, ranges become buckets
-(1 MB, then 25 MB), and one link sums bucket after bucket, each at the cost of a latency and of bytes over a
-bandwidth. While a bucket is on its way compute is slower by a fixed part. After backward come the rest of the
-buckets, in exact mode the late rows, and the update.
+The model plays one step as reducer.c does: backward finishes ranges one after the other, ranges become
+buckets (1 MB, then 25 MB), and one link sums bucket after bucket, each at the cost of a latency and of bytes
+over a bandwidth. While a bucket is on its way compute is slower by a fixed part. After backward come the rest
+of the buckets, in exact mode the late rows, and the update.
 """
 import argparse
 import json
@@ -150,11 +150,13 @@ def fit_slowdown(row, compute, link_fit, crowd):
 def check(rows):
     base = find(rows, ranks=2, reduce="exact", overlap="off")
     with_overlap = find(rows, ranks=2, reduce="exact", overlap="on", mbit=base["mbit"])
-    compute = Compute(base["slot_ms"], base["head_ms"], base["ln_f_ms"], base["block_ms"], base["embedding_ms"],
+    compute = Compute(base["slot_ms"], base["head_ms"], base["ln_f_ms"], base["block_ms"],
+                      base["embedding_ms"],
                       base["update_ms"])
     link_fit = fit_link(base)
     slowdown = fit_slowdown(with_overlap, compute, link_fit, 1)
-    print("fitted to 2 ranks, exact, %d Mb/s: %.3f ms for a step of the ring, %.1f%% of the link's rate, one block's"
+    print("fitted to 2 ranks, exact, %d Mb/s: %.3f ms for a step of the ring, %.1f%% of the link's rate,"
+          " one block's"
           % (base["mbit"], link_fit[0], 100 * link_fit[1]))
     print("backward %.0f ms, all of a slot %.0f ms; compute is %.1f%% slower while 4000 Mb/s are on their way"
           % (compute.block, compute.slot, 100 * slowdown))
@@ -169,27 +171,32 @@ def check(rows):
         errors += [] if is_fitted else [abs(error)]
         hidden = ("%16.3f %9.3f" % (row["hidden"], 1 - step.exposed / step.comm)) if row["ranks"] > 1 else ""
         print("%5d  %-7s %-6s %4d | %18.0f %9.0f %+5.1f%% | %17.0f %9.0f | %s%s" %
-              (row["ranks"], row["overlap"] if row["ranks"] > 1 else "-", row["reduce"], row["mbit"], row["ms"],
-               step.ms, 100 * error, row["exposed_ms"], step.exposed, hidden, "  (fitted)" if is_fitted else ""))
+              (row["ranks"], row["overlap"] if row["ranks"] > 1 else "-", row["reduce"], row["mbit"],
+               row["ms"], step.ms,
+               100 * error, row["exposed_ms"], step.exposed, hidden, "  (fitted)" if is_fitted else ""))
     print("step time of what was not fitted: mean error %.1f%%, largest %.1f%%" %
           (100 * statistics.mean(errors), 100 * max(errors)) if errors else "")
     check_late_rows(rows, with_overlap, compute, link_fit, slowdown)
 
 
 def check_late_rows(rows, exact, compute, link_fit, slowdown):
-    """What it gains that lm_head's part of wte goes first: fp32 sends half the bytes and wte as a whole at the end, so
-    that on a link of half the rate it is the same step without late rows."""
+    """What it gains that lm_head's part of wte goes first: fp32 sends half the bytes and wte as a whole at
+    the end, so that on a link of half the rate it is the same step without late rows."""
     link = Link(link_fit[0] * 2, link_fit[1] * exact["mbit"] / 8 * 1e3, slowdown * exact["mbit"] / 4000)
     slots = exact["options"]["gradient_accumulation_steps"] // 2
-    with_rows, without = (play(shape_of(exact), compute, link, "exact", slots, late_rows_of(exact), early_head=early)
+    with_rows, without = (play(shape_of(exact), compute, link, "exact", slots, late_rows_of(exact),
+                               early_head=early)
                           for early in (True, False))
     print("\nwte's tail, 2 ranks at %d Mb/s, overlap: exposed ms and hidden fraction" % exact["mbit"])
-    print("  predicted: lm_head's part first %.0f %.3f, wte as a whole last %.0f %.3f; step %.0f ms and %.0f" %
-          (with_rows.exposed, 1 - with_rows.exposed / with_rows.comm, without.exposed, 1 - without.exposed / without.comm,
+    print("  predicted: lm_head's part first %.0f %.3f, wte as a whole last %.0f %.3f; "
+          "step %.0f ms and %.0f" %
+          (with_rows.exposed, 1 - with_rows.exposed / with_rows.comm, without.exposed,
+           1 - without.exposed / without.comm,
            with_rows.ms, without.ms))
     fp32 = find(rows, ranks=2, reduce="fp32", overlap="on", mbit=exact["mbit"] // 2)
     if fp32:  # its step has fewer bytes for the processor too, and is not compared
-        print("  measured: lm_head's part first %.0f %.3f, wte as a whole last (fp32 at half the rate) %.0f %.3f" %
+        print("  measured: lm_head's part first %.0f %.3f, wte as a whole last (fp32 at half the rate) "
+              "%.0f %.3f" %
               (exact["exposed_ms"], exact["hidden"], fp32["exposed_ms"], fp32["hidden"]))
 
 
@@ -201,7 +208,8 @@ Gpu = namedtuple("Gpu", "name flops memory nvlink_gb")
 GPUS = {"h100": Gpu("H100", 989e12, 3.35e12, 480), "h100ring": Gpu("H100, rings", 989e12, 3.35e12, 370),
         "a100": Gpu("A100", 312e12, 2.0e12, 230)}
 MEMORY_SHARE = 0.8  # of the memory's rate that reading and writing in a row reaches
-NVLINK_LATENCY_MS, NETWORK_LATENCY_MS = 0.020, 0.010  # of an all-reduce; and each way for each level of a tree of nodes
+# Of an all-reduce; and each way for each level of a tree of nodes.
+NVLINK_LATENCY_MS, NETWORK_LATENCY_MS = 0.020, 0.010
 NODE_GPUS = 8
 NETWORKS = [("NVLink between all (beyond 72 GPUs no such machine is sold)", None),
             ("nodes of 8 with a 400 Gb/s link for each GPU", 8 * 47.0),
@@ -211,7 +219,7 @@ NETWORKS = [("NVLink between all (beyond 72 GPUs no such machine is sold)", None
 
 
 def gpu_compute(gpu, arguments, reduce):
-    """In ms: products at a part of the peak, backward twice forward; exact sums and the update by memory's rate."""
+    """In ms: products at a part of the peak, backward twice forward; sums and the update by memory's rate."""
     L, C, V, T = GPT2
     memory = gpu.memory * MEMORY_SHARE
     rate = gpu.flops * arguments.mfu / 1e3 / arguments.tokens_per_slot
@@ -221,7 +229,8 @@ def gpu_compute(gpu, arguments, reduce):
     head = L * block_forward + 6 * V * C / rate + wte * fold
     block_backward = 2 * block_forward + block * fold
     parameters = L * block + wte + T * C
-    update = parameters * (26 + 2 * (8 if reduce == "exact" else 4)) / memory * 1e3  # state there and back, gradient twice
+    gradient_bytes = 8 if reduce == "exact" else 4
+    update = parameters * (26 + 2 * gradient_bytes) / memory * 1e3  # state there and back, gradient twice
     return Compute(head + L * block_backward, head, 0.01, block_backward, 0.05, update)
 
 
@@ -243,27 +252,32 @@ def distinct_tokens(draws):
 def predict(arguments):
     gpu = GPUS[arguments.gpu]
     print("\nGPT-2 124M on %s: assumptions, none of them measured here" % gpu.name)
-    print("- products at %.0f%% of %.0f TF/s, backward twice forward; exact sums and AdamW at %.0f%% of %.2f TB/s" %
+    print("- products at %.0f%% of %.0f TF/s, backward twice forward; exact sums and AdamW at %.0f%% of "
+          "%.2f TB/s" %
           (100 * arguments.mfu, gpu.flops / 1e12, 100 * MEMORY_SHARE, gpu.memory / 1e12))
     print("- a slot has %s tokens; G = 40 slots, or one for each GPU where there are more" %
           format(arguments.tokens_per_slot, ","))
-    print("- all-reduce: bus bandwidth %d GB/s by NVLink, 47 and 11.5 GB/s by a link of 400 and 100 Gb/s; %.0f us for each," %
+    print("- all-reduce: bus bandwidth %d GB/s by NVLink, 47 and 11.5 GB/s by a link of 400 and 100 Gb/s; "
+          "%.0f us for each," %
           (gpu.nvlink_gb, 1e3 * NVLINK_LATENCY_MS))
     print("  and twice %.0f us for each level of a binary tree of nodes; compute %.0f%% slower meanwhile" %
           (1e3 * NETWORK_LATENCY_MS, 100 * arguments.slowdown))
     print("- tokens as frequent as Zipf says: they decide how many rows are late")
     late = {N: distinct_tokens(N * arguments.tokens_per_slot) for N in (8, 16, 32, 64, 128, 256, 512, 1024)}
     for name, network_gb in NETWORKS:
-        print("\n%s\n GPUs slots late rows | exact: step ms hidden  without late rows | fp32: step ms hidden |"
+        print("\n%s\n GPUs slots late rows | exact: step ms hidden  without late rows | fp32: step ms hidden "
+              "|"
               " bf16: step ms hidden" % name)
         for N, late_rows in late.items():
             slots = -(-max(40, N) // N)
             link = gpu_link(gpu, network_gb, N, arguments.slowdown)
-            steps = [play(GPT2, gpu_compute(gpu, arguments, reduce), link, reduce, slots, late_rows, early_head=early)
-                     for reduce, early in (("exact", True), ("exact", False), ("fp32", False), ("bf16", False))]
+            ways = (("exact", True), ("exact", False), ("fp32", False), ("bf16", False))
+            steps = [play(GPT2, gpu_compute(gpu, arguments, reduce), link, reduce, slots, late_rows,
+                          early_head=early) for reduce, early in ways]
             hidden = [1 - step.exposed / step.comm for step in steps]
             print("%5d %5d %9d | %14.1f %6.2f %13.1f %+5.1f%% | %13.1f %6.2f | %13.1f %6.2f" %
-                  (N, slots, late_rows, steps[0].ms, hidden[0], steps[1].ms, 100 * (steps[1].ms / steps[0].ms - 1),
+                  (N, slots, late_rows, steps[0].ms, hidden[0], steps[1].ms,
+                   100 * (steps[1].ms / steps[0].ms - 1),
                    steps[2].ms, hidden[2], steps[3].ms, hidden[3]))
 
 

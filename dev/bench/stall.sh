@@ -7,17 +7,22 @@
 set -u
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 program=${PROGRAMS:-$root}/train_gpt2
-[ -r "${1:-}/train.bin" ] || { echo "usage: dev/bench/stall.sh FOLDER [UPDATES [INTERVAL [OPTIONS...]]]" >&2; exit 1; }
+[ -r "${1:-}/train.bin" ] || {
+    echo "usage: dev/bench/stall.sh FOLDER [UPDATES [INTERVAL [OPTIONS...]]]" >&2
+    exit 1
+}
 data=$1
 updates=${2:-250}
 interval=${3:-100}
 shift $(($# < 3 ? $# : 3))
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-echo "machine: $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(nproc --all) cores; load $(cut -d ' ' -f 1 /proc/loadavg)"
-"$program" --train_data="$data/train.bin" --val_data="$data/val.bin" --dtype=bf16 --batch_size=4 --block_size=256 \
-    --gradient_accumulation_steps=1 --threads=2 --max_iters="$updates" --eval_interval=0 --log_interval=1 \
-    --snapshot_interval="$interval" --keep_snapshots=1 --warmup_iters=20 --out_dir="$work/out" "$@" >"$work/output" 2>&1 ||
+cpu=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)
+echo "machine: $cpu, $(nproc --all) cores; load $(cut -d ' ' -f 1 /proc/loadavg)"
+"$program" --train_data="$data/train.bin" --val_data="$data/val.bin" --dtype=bf16 --batch_size=4 \
+    --block_size=256 --gradient_accumulation_steps=1 --threads=2 --max_iters="$updates" --eval_interval=0 \
+    --log_interval=1 --snapshot_interval="$interval" --keep_snapshots=1 --warmup_iters=20 \
+    --out_dir="$work/out" "$@" >"$work/output" 2>&1 ||
     { tail -n 3 "$work/output" >&2; exit 1; }
 python3 - "$work/out/log.jsonl" "$interval" <<'END_OF_PYTHON'
 import json, statistics, sys
@@ -47,7 +52,8 @@ for snapshot in snapshots:
     shares.append(snapshot["stall_ms"] / whole_ms)
     extra_ms = sum(during) - usual_ms * len(during) - snapshot["stall_ms"]
     slowings.append(extra_ms / whole_ms)
-    print("stall %.1f ms = %.3f%% of %d steps; written in %.0f ms, %d steps slower by %.0f ms in all = %.2f%%" %
+    print("stall %.1f ms = %.3f%% of %d steps; written in %.0f ms, %d steps slower by %.0f ms in all = "
+          "%.2f%%" %
           (snapshot["stall_ms"], 100 * shares[-1], interval, snapshot["write_ms"], len(during), extra_ms,
            100 * slowings[-1]))
 if shares:

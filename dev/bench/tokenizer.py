@@ -4,8 +4,9 @@
     make build/mpi1/bench/tokenizer data_prep/tokenize
     python3 dev/bench/tokenizer.py FILE [PROGRAMS=build/mpi1]
 
-Prints both speeds of each turn and their ratio, and then data_prep/tokenize as a whole with one and two threads on
-at least 600 MB, into a new folder each time. Turns show how quiet the machine is: only ratios of one turn mean something.
+Prints both speeds of each turn and their ratio, and then data_prep/tokenize as a whole with one and two
+threads on at least 600 MB, into a new folder each time. Turns show how quiet the machine is: only ratios of
+one turn mean something.
 """
 import os
 import pathlib
@@ -58,13 +59,15 @@ def main():
         for _ in range(TURNS):
             theirs = tiktoken_speed(encoding, text)
             ours = our_speed(programs / "bench/tokenizer", short)
-            print(f"tiktoken {theirs:6.1f} MB/s   encoder_encode {ours:6.1f} MB/s   {ours / theirs:5.1f}x", flush=True)
+            print(f"tiktoken {theirs:6.1f} MB/s   encoder_encode {ours:6.1f} MB/s   {ours / theirs:5.1f}x",
+                  flush=True)
         long = pathlib.Path(folder, "long.txt")
         long.write_bytes(data * -(-COMMAND_BYTES // len(data)))
         megabytes = long.stat().st_size / 1e6
         for _ in range(TURNS):
             one, two = (command_seconds(programs / "data_prep/tokenize", long, n, folder) for n in (1, 2))
-            print(f"data_prep/tokenize: 1 thread {megabytes / one:6.1f} MB/s   2 threads {megabytes / two:6.1f} MB/s"
+            print(f"data_prep/tokenize: 1 thread {megabytes / one:6.1f} MB/s   "
+                  f"2 threads {megabytes / two:6.1f} MB/s"
                   f"   {one / two:4.2f}x", flush=True)
 
 

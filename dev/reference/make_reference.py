@@ -21,8 +21,8 @@ import transformers
 
 @dataclasses.dataclass
 class Recipe:
-    """One folder. Weights are normal; scale multiplies every matrix, embed_scale the token embedding, which is
-    also the classifier and so sets the size of the logits."""
+    """One folder. Weights are normal; scale multiplies every matrix, embed_scale the token embedding, which
+    is also the classifier and so sets the size of the logits."""
     B: int
     T: int
     V: int
@@ -53,8 +53,10 @@ def draw_recipe(seed):
     NH = rng.choice([1, 1, 2, 3, 4, 5, 6, 8])
     HS = rng.choice([1, 2, 3, 4, 5, 7, 8, 11, 16, 20, 24, 32, 33, 48, 64, 80])
     T = rng.choice([1, 2, 3, 7, 15, 16, 17, 31, 33, 63, 64, 65, 67, 96, 100, 127, 128, 129, 130, 200, 257])
-    return Recipe(B=rng.choice([1, 1, 2, 3, 4, 5]), T=T, V=rng.choice([1, 2, 11, 64, 127, 128, 129, 300, 513, 1000]),
-                  L=rng.choice([1, 1, 2, 3, 4, 6, 12]), NH=NH, C=NH * HS, block_size=T + rng.choice([0, 0, 1, 9, 50]),
+    return Recipe(B=rng.choice([1, 1, 2, 3, 4, 5]), T=T,
+                  V=rng.choice([1, 2, 11, 64, 127, 128, 129, 300, 513, 1000]),
+                  L=rng.choice([1, 1, 2, 3, 4, 6, 12]), NH=NH, C=NH * HS,
+                  block_size=T + rng.choice([0, 0, 1, 9, 50]),
                   scale=rng.choice([0.1, 0.3, 1.0, 1.0, 1.0, 2.0, 4.0, 10.0]),
                   embed_scale=rng.choice([0.01, 0.3, 1.0, 1.0, 1.0, 3.0, 10.0, 50.0]), seed=seed)
 

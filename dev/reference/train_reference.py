@@ -4,9 +4,9 @@
     pip install torch transformers
     dev/reference/train_reference.py
 
-Writes dev/test/training: tokens.bin, a small shard of made-up tokens, and expected.txt (iter, loss, gradient norm
-before clipping, lr). The model begins with the weights of heads_of_7; rows are windows in file order; AdamW has
-nanoGPT's two groups, everything is fp32.
+Writes dev/test/training: tokens.bin, a small shard of made-up tokens, and expected.txt (iter, loss, gradient
+norm before clipping, lr). The model begins with the weights of heads_of_7; rows are windows in file order;
+AdamW has nanoGPT's two groups, everything is fp32.
 """
 import array
 import math
@@ -25,7 +25,7 @@ WINDOWS = 100
 
 
 def make_tokens(vocab_size):
-    """Mostly the successor of the token before, sometimes anything: something to learn, and something not to."""
+    """Mostly the successor of the token before, sometimes anything: something to learn, something not to."""
     rng = random.Random(1)
     tokens = [0]
     while len(tokens) < WINDOWS * T + 1:

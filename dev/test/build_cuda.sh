@@ -17,15 +17,19 @@ make B="$folder" NVCC="nvcc -Xptxas -v" "$folder/train_gpt2cu" "$folder/test_gpt
 
 # Of each kernel: architecture, bytes spilled, name.
 awk '/Compiling entry function/ { split($0, part, "\047"); name = part[2]; gpu = part[4] }
-     /bytes spill stores/ { for (i = 1; i <= NF; i++) if ($i == "spill" && $(i + 1) == "stores,") print gpu, $(i - 2), name }' \
+     /bytes spill stores/ {
+         for (i = 1; i <= NF; i++) if ($i == "spill" && $(i + 1) == "stores,") print gpu, $(i - 2), name
+     }' \
     "$folder/log" >"$folder/spills"
 status=0
 for gpu in sm_80 sm_90a; do
     kernels=$(grep -c "^$gpu " "$folder/spills")
-    echo "$gpu: $kernels kernels, $(awk -v gpu=$gpu '$1 == gpu && $2 > 0' "$folder/spills" | wc -l) of them spill"
+    spilling=$(awk -v gpu=$gpu '$1 == gpu && $2 > 0' "$folder/spills" | wc -l)
+    echo "$gpu: $kernels kernels, $spilling of them spill"
     [ "$kernels" -ge 30 ] || status=1
 done
-if awk '$2 > 0 { print "spills " $2 " bytes: " $3 " on " $1; bad = 1 } END { exit !bad }' "$folder/spills"; then
+if awk '$2 > 0 { print "spills " $2 " bytes: " $3 " on " $1; bad = 1 }
+    END { exit !bad }' "$folder/spills"; then
     status=1
 fi
 

@@ -58,15 +58,17 @@ small=(--dataset=bytes "${shape[@]}" --batch_size=2 --gradient_accumulation_step
     --warmup_iters=3 --lr_decay_iters=12 --learning_rate=3e-3 --eval_interval=5 --eval_iters=4
     --snapshot_interval=5 --dtype=fp32)
 
-# ---- options ---------------------------------------------------------------------------------------------------
+# ---- options -----------------------------------------------------------------------------------------------
 run --help
 [ "$code" -eq 0 ] && grep -q -- '--gradient_accumulation_steps=40' stdout && [ ! -s stderr ]
 result $? "--help prints the table"
 refused "no data: the command that makes them is named" "data/openwebtext" "data_prep/openwebtext.sh" --
 refused "unknown option" "batchsize: unknown option; did you mean batch_size" -- "${small[@]}" --batchsize=3
-refused "malformed integer" "batch_size=3x: expected an integer from 1 to 65536" -- "${small[@]}" --batch_size=3x
+refused "malformed integer" "batch_size=3x: expected an integer from 1 to 65536" -- "${small[@]}" \
+    --batch_size=3x
 refused "out of range" "n_layer=0: expected an integer from 1 to 1000" -- "${small[@]}" --n_layer=0
-refused "overflow" "max_iters=99999999999999999999: expected" -- "${small[@]}" --max_iters=99999999999999999999
+refused "overflow" "max_iters=99999999999999999999: expected" -- "${small[@]}" \
+    --max_iters=99999999999999999999
 refused "NaN" "learning_rate=nan: expected a number from 0 to 100" -- "${small[@]}" --learning_rate=nan
 refused "infinity" "weight_decay=inf: expected a number" -- "${small[@]}" --weight_decay=inf
 refused "heads that do not divide" "n_embd=32: expected a multiple of n_head=3" -- "${small[@]}" --n_head=3
@@ -78,11 +80,13 @@ printf 'dtype = fp64 # no\n' >bad.conf
 refused "bad value in a config file" "bad.conf:1: dtype=fp64: expected fp32|bf16" -- bad.conf
 refused "missing config file" "nowhere.conf" "no such file" -- nowhere.conf
 for config in "$root"/scripts/config/*.conf; do
-    refused "$(basename "$config") parses" nowhere -- "$config" --init_from=scratch --train_data=nowhere --val_data=nowhere
+    refused "$(basename "$config") parses" nowhere -- "$config" --init_from=scratch --train_data=nowhere \
+        --val_data=nowhere
 done
 
-# ---- data ------------------------------------------------------------------------------------------------------
-refused "missing shard" "nowhere.bin" "data_prep/tokenize" -- "${small[@]}" --train_data=nowhere.bin --val_data=x
+# ---- data --------------------------------------------------------------------------------------------------
+refused "missing shard" "nowhere.bin" "data_prep/tokenize" -- "${small[@]}" --train_data=nowhere.bin \
+    --val_data=x
 : >empty.bin
 refused "empty shard" "empty.bin" -- "${small[@]}" --train_data=empty.bin --val_data=data/bytes/val.bin
 head -c 64 data/bytes/val.bin >short.bin
@@ -98,10 +102,11 @@ run "${small[@]}" --dataset=half --eval_interval=0 --max_iters=1 --snapshot_inte
 [ "$code" -eq 0 ] && weights >/dev/null && ! grep -q '^step 0' stdout
 result $? "eval_interval=0 trains without val"
 run "${small[@]}" --vocab_size=97 --shuffle=false --out_dir=vocab
-[ "$code" -eq 1 ] && grep -qE 'train.bin: token [0-9]+ at position [0-9,]+: expected tokens below vocab_size=97' stderr
+[ "$code" -eq 1 ] &&
+    grep -qE 'train.bin: token [0-9]+ at position [0-9,]+: expected tokens below vocab_size=97' stderr
 result $? "token beyond the vocabulary, with file and position"
 
-# ---- out_dir ---------------------------------------------------------------------------------------------------
+# ---- out_dir -----------------------------------------------------------------------------------------------
 : >file
 refused "out_dir is a file" "out_dir" "file" -- "${small[@]}" --out_dir=file
 refused "out_dir cannot be made" "out_dir" "file/below" -- "${small[@]}" --out_dir=file/below
@@ -110,11 +115,12 @@ refused "init_from names nothing" "init_from=scrach: expected scratch, resume, a
     "${small[@]}" --init_from=scrach
 refused "init_from names something else" "bad.conf" -- "${small[@]}" --init_from=bad.conf
 
-# ---- a run -----------------------------------------------------------------------------------------------------
+# ---- a run -------------------------------------------------------------------------------------------------
 run "${small[@]}" --out_dir=straight
 [ "$code" -eq 0 ] && [ ! -s stderr ] && straight=$(weights) && [ -n "$straight" ]
 result $? "a run ends with the hash of its weights"
-[ "$(grep -cE '^iter [0-9]+: loss [0-9.]+, lr [0-9.e+-]+, norm [0-9.]+, time [0-9.]+ms, [0-9,]+ tok/s' stdout)" -eq 12 ]
+line='^iter [0-9]+: loss [0-9.]+, lr [0-9.e+-]+, norm [0-9.]+, time [0-9.]+ms, [0-9,]+ tok/s'
+[ "$(grep -cE "$line" stdout)" -eq 12 ]
 result $? "iter lines: one an update, as nanoGPT prints them"
 [ "$(grep -oE '^step [0-9]+: train loss [0-9.]+, val loss [0-9.]+' stdout | cut -d: -f1 | tr '\n' ' ')" = \
     "step 0 step 5 step 10 step 12 " ]
@@ -125,7 +131,8 @@ result $? "keep_snapshots newest snapshots are kept"
 events=$(sed -E 's/^\{"event":"([a-z]+)".*\}$/\1/' straight/log.jsonl | grep -v snapshot | uniq -c |
     awk '{printf "%s*%s ", $2, $1}')
 [ "$events" = "start*1 eval*1 step*5 eval*1 step*5 eval*1 step*2 eval*1 end*1 " ] &&
-    [ "$(grep -o '"event":"snapshot","iter":[0-9]*' straight/log.jsonl | cut -d: -f3 | tr '\n' ' ')" = "5 10 12 " ]
+    [ "$(grep -o '"event":"snapshot","iter":[0-9]*' straight/log.jsonl | cut -d: -f3 | tr '\n' ' ')" = \
+        "5 10 12 " ]
 result $? "log.jsonl holds every event in its order"
 zstd -qt straight/step-00000012.snap 2>stderr
 result $? "zstd verifies a snapshot"
@@ -144,7 +151,7 @@ run "${small[@]}" --out_dir=batch --batch_size=3 --gradient_accumulation_steps=2
 [ "$code" -eq 0 ] && [ "$(weights)" != "$straight" ]
 result $? "other micro-batches round differently"
 
-# ---- resume ----------------------------------------------------------------------------------------------------
+# ---- resume ------------------------------------------------------------------------------------------------
 refused "a new run does not overwrite" "out_dir=straight: holds snapshots (newest step-00000012.snap)" \
     "--init_from=resume" "--out_dir=OTHER" -- "${small[@]}" --out_dir=straight
 refused "resume with another shape" "n_layer=3: straight/step-00000012.snap has n_layer=2" -- "${small[@]}" \
@@ -183,7 +190,8 @@ for signal in USR1 TERM INT; do
     [ "$code" -eq 75 ] && [ -n "$made" ] && grep -q '"reason":"signal"' stopped/log.jsonl
     result $? "SIG$signal: a snapshot, then exit 75"
     goal=$((made + 3))
-    run "${small[@]}" --out_dir=stopped --max_iters=$goal --lr_schedule=constant --eval_interval=0 --init_from=resume
+    run "${small[@]}" --out_dir=stopped --max_iters=$goal --lr_schedule=constant --eval_interval=0 \
+        --init_from=resume
     resumed=$(weights)
     rm -rf stopped
     run "${small[@]}" --out_dir=stopped --max_iters=$goal --lr_schedule=constant --eval_interval=0
@@ -207,11 +215,12 @@ run "${small[@]}" --out_dir=damaged --init_from=auto
 [ "$code" -eq 1 ] && grep -q 'step-00000012.snap.damaged: damaged, and no good snapshot' stderr
 result $? "nor does the next start forget them"
 
-# ---- evaluate, sample, export ------------------------------------------------------------------------------------
+# ---- evaluate, sample, export ------------------------------------------------------------------------------
 cp -r one copy
 run "${small[@]}" --out_dir=copy --init_from=resume --eval_only=true
 [ "$code" -eq 0 ] && [ "$(weights)" = "$straight" ] &&
-    [ "$(grep '^step 12' stdout)" = "$(grep -h '^step 12' <("$train_gpt2" "${small[@]}" --out_dir=again) | sed 's/, [^,]* left$//')" ]
+    [ "$(grep '^step 12' stdout)" = \
+        "$(grep -h '^step 12' <("$train_gpt2" "${small[@]}" --out_dir=again) | sed 's/, [^,]* left$//')" ]
 result $? "eval_only gives the losses that the run gave"
 run "${small[@]}" --out_dir=copy --init_from=resume --eval_only=true --eval_iters=0
 all=$(grep '^step 12' stdout)
@@ -226,7 +235,8 @@ run --out_dir=copy --sample_only=true --num_samples=2 --max_new_tokens=40 --thre
 sed '/^resuming/,$!d' stdout | cmp -s - first
 result $? "samples are reproducible"
 refused "sampling without a model" "out" "snapshot" -- --sample_only=true
-refused "start beyond the vocabulary" "start: token" "vocab_size=256" -- --out_dir=copy --sample_only=true --start=Weather
+refused "start beyond the vocabulary" "start: token" "vocab_size=256" -- --out_dir=copy --sample_only=true \
+    --start=Weather
 run "${small[@]}" --out_dir=copy --init_from=resume --export_hf=hf --export_llmc=model.bin
 [ "$code" -eq 0 ] && [ -s hf/model.safetensors ] && [ -s hf/config.json ] && [ -s model.bin ]
 result $? "exports when nothing is left to train"
@@ -240,12 +250,13 @@ run "${small[@]}" --init_from=hf --out_dir=lower --block_size=16 --max_iters=1
 result $? "block_size may be lowered"
 refused "block_size may not be raised" "block_size=64" "hf" -- "${small[@]}" --init_from=hf --block_size=64
 
-# ---- from text ---------------------------------------------------------------------------------------------------
+# ---- from text ---------------------------------------------------------------------------------------------
 mkdir text && cat "$root"/llmc/run/*.c >text/source.txt
 "$tokenize" -o data/source text/source.txt >stdout 2>stderr
 result $? "tokenize makes a data set"
-run --dataset=source "${shape[@]:1}" --batch_size=2 --gradient_accumulation_steps=2 --max_iters=3 --out_dir=source \
-    --eval_interval=3 --eval_iters=1 --num_samples=1 --max_new_tokens=10 --start="int main" --warmup_iters=1
+run --dataset=source "${shape[@]:1}" --batch_size=2 --gradient_accumulation_steps=2 --max_iters=3 \
+    --out_dir=source --eval_interval=3 --eval_iters=1 --num_samples=1 --max_new_tokens=10 --start="int main" \
+    --warmup_iters=1
 [ "$code" -eq 0 ] && weights >/dev/null && grep -aq '^int main' stdout
 result $? "GPT-2's vocabulary: train and sample"
 

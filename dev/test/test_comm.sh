@@ -18,7 +18,8 @@ start() {
     local ranks=$1
     shift
     : >stdout
-    timeout 120 mpirun --allow-run-as-root --oversubscribe -np "$ranks" "$worker" worker "$@" >stdout 2>stderr &
+    timeout 120 mpirun --allow-run-as-root --oversubscribe -np "$ranks" "$worker" worker "$@" \
+        >stdout 2>stderr &
     job=$!
 }
 

@@ -12,7 +12,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
 
-# ---- the whole model ---------------------------------------------------------------------------------------------
+# ---- the whole model ---------------------------------------------------------------------------------------
 folders=("$root"/dev/reference/*/)
 "$programs/test_gpt2cu_checked" "${folders[@]}" >stdout 2>stderr
 [ $? -eq 0 ] && grep -q "^${#folders[@]} of ${#folders[@]} folders hold" stdout
@@ -42,7 +42,7 @@ off grad.transformer.wte.weight largest
 off grad.transformer.h.0.attn.c_attn.weight largest
 off grad.transformer.h.0.mlp.c_fc.bias largest
 
-# ---- the same run ------------------------------------------------------------------------------------------------
+# ---- the same run ------------------------------------------------------------------------------------------
 # The recipe of dev/reference/train_reference.py.
 recipe=(--init_from="$root/dev/reference/heads_of_7" --train_data="$training/tokens.bin" --eval_interval=0
     --shuffle=false --batch_size=4 --block_size=32 --gradient_accumulation_steps=3 --max_iters=30
@@ -60,7 +60,8 @@ run() {
 
 # steps OUT: iter, loss and norm of each update.
 steps() {
-    sed -n 's/.*"event":"step","iter":\([0-9]*\),"loss":\([^,]*\),"lr":[^,]*,"norm":\([^,]*\),.*/\1 \2 \3/p' "$1/log.jsonl"
+    sed -n 's/.*"event":"step","iter":\([0-9]*\),"loss":\([^,]*\),"lr":[^,]*,"norm":\([^,]*\),.*/\1 \2 \3/p' \
+        "$1/log.jsonl"
 }
 
 # agree A B LOSS NORM COUNT: the updates of two runs are this many, within these relative distances.
@@ -111,18 +112,18 @@ result $? "one slot an update, without an arena of integers"
 run train_gpt2cu_host reduce --dtype=bf16 --reduce=fp32 --max_iters=5
 [ $code -eq 0 ] && [ -n "$weights" ]
 result $? "reduce=fp32"
-timeout 300 "$programs/train_gpt2cu_checked" "${recipe[@]}" --dtype=bf16 --dropout=0.1 --max_iters=2 --out_dir=checked \
-    >stdout 2>stderr
+timeout 300 "$programs/train_gpt2cu_checked" "${recipe[@]}" --dtype=bf16 --dropout=0.1 --max_iters=2 \
+    --out_dir=checked >stdout 2>stderr
 [ $? -eq 0 ] && [ "$(steps checked)" = "$(steps cuda-bf16 | head -n 2)" ]
 result $? "two updates with every access of a kernel checked"
 
-# ---- evaluation and samples --------------------------------------------------------------------------------------
+# ---- evaluation and samples --------------------------------------------------------------------------------
 for program in train_gpt2 train_gpt2cu_host; do
     run $program eval --dtype=fp32 --init_from=cpu-fp32/step-00000030.snap --eval_only=true --eval_iters=4 \
         --val_data="$training/tokens.bin"
     grep '^step 0' stdout >$program.eval
-    run $program sample --dtype=fp32 --init_from=cpu-fp32/step-00000030.snap --sample_only=true --num_samples=2 \
-        --max_new_tokens=24 --temperature=0.8 --top_k=5
+    run $program sample --dtype=fp32 --init_from=cpu-fp32/step-00000030.snap --sample_only=true \
+        --num_samples=2 --max_new_tokens=24 --temperature=0.8 --top_k=5
     grep -v -e '^weights' -e ' on cuda' -e ' on cpu' stdout >$program.sample
 done
 [ -s train_gpt2.eval ] && cmp train_gpt2.eval train_gpt2cu_host.eval >stderr
@@ -130,7 +131,7 @@ result $? "the same losses in evaluation"
 [ -s train_gpt2.sample ] && cmp train_gpt2.sample train_gpt2cu_host.sample >stderr
 result $? "the same samples, drawn with a key-value cache"
 
-# ---- where a GPU fails -------------------------------------------------------------------------------------------
+# ---- where a GPU fails -------------------------------------------------------------------------------------
 # fails NAME CODE TEXT ENVIRONMENT ARGUMENTS...: one line on stderr that says so, and this exit code.
 fails() {
     local name=$1 expected=$2 text=$3 setting=$4
@@ -140,22 +141,25 @@ fails() {
     [ $code -eq "$expected" ] && [ "$(wc -l <stderr)" -eq 1 ] && grep -qE "^train_gpt2cu: .*$text" stderr
     result $? "$name"
 }
-fails "no GPU" 1 "expected an NVIDIA GPU, found none .*train_gpt2 trains on the CPU" HOST_CUDA_DEVICES=0 --out_dir=none
-fails "a driver too old" 1 "driver is too old: expected one for CUDA [0-9.]+, found [0-9.]+; install" HOST_CUDA_DRIVER=old \
+fails "no GPU" 1 "expected an NVIDIA GPU, found none .*train_gpt2 trains on the CPU" HOST_CUDA_DEVICES=0 \
     --out_dir=none
-fails "a GPU too old" 1 "expected a GPU of compute capability 8.0 or newer, found 7.5" HOST_CUDA_CAPABILITY=75 --out_dir=none
+fails "a driver too old" 1 "driver is too old: expected one for CUDA [0-9.]+, found [0-9.]+; install" \
+    HOST_CUDA_DRIVER=old --out_dir=none
+fails "a GPU too old" 1 "expected a GPU of compute capability 8.0 or newer, found 7.5" \
+    HOST_CUDA_CAPABILITY=75 --out_dir=none
 fails "not enough memory" 1 "out of memory: the model needs [0-9.]+ GiB on the GPU, .* lower batch_size=4" \
     HOST_CUDA_MEMORY_MB=20 --out_dir=none
 [ ! -e none ]
 result $? "nothing is left behind"
-fails "a fault before any snapshot" 76 "GPU fault: .*no snapshot was written yet; run again" HOST_CUDA_FAIL_AT=900 \
-    --dtype=fp32 --out_dir=fault
+fails "a fault before any snapshot" 76 "GPU fault: .*no snapshot was written yet; run again" \
+    HOST_CUDA_FAIL_AT=900 --dtype=fp32 --out_dir=fault
 fails "a fault in the middle" 76 "GPU fault: .*newest good snapshot: step-000000[0-2][0-9].snap; run again" \
     HOST_CUDA_FAIL_AT=3000 --dtype=fp32 --snapshot_interval=1 --out_dir=fault
 run train_gpt2cu_host fault --dtype=fp32 --init_from=auto
 [ $code -eq 0 ] && [ -n "$weights" ]
 result $? "and it goes on from there"
-fails "updates that are not finite" 76 "5 updates in a row had a loss or gradient that is not finite; newest good snapshot" \
-    HOST_CUDA_SEED=1 --dtype=fp32 --learning_rate=100 --min_lr=100 --grad_clip=0 --warmup_iters=0 --weight_decay=100 \
-    --max_iters=2000 --max_bad_steps=5 --out_dir=blown
+fails "updates that are not finite" 76 \
+    "5 updates in a row had a loss or gradient that is not finite; newest good snapshot" \
+    HOST_CUDA_SEED=1 --dtype=fp32 --learning_rate=100 --min_lr=100 --grad_clip=0 --warmup_iters=0 \
+    --weight_decay=100 --max_iters=2000 --max_bad_steps=5 --out_dir=blown
 end_of_tests

@@ -37,7 +37,7 @@ goes_on() {
     rm -rf "$folder"
 }
 
-# ---- signals -----------------------------------------------------------------------------------------------------
+# ---- signals -----------------------------------------------------------------------------------------------
 # A handler that ran on a thread that computes would damage the heap (llmc/run/stop.h): of all threads of a
 # rank, the libraries' too, one takes the signals that stop a run.
 stopping=$((0x4202)) # the bits of SIGINT, SIGUSR1 and SIGTERM, and below that of mpirun's SIGCONT
@@ -89,7 +89,7 @@ ranks_end
 result $? "a rank that is stopped and continued in time goes on"
 rm -rf out
 
-# ---- a rank is lost ----------------------------------------------------------------------------------------------
+# ---- a rank is lost ----------------------------------------------------------------------------------------
 # The others end with 76, each with a line that names the rank and the collective that it was in itself.
 # mpirun ends like the rank that it first saw end badly.
 have_ended() { # LOST N: all ranks but one, or all
@@ -107,7 +107,8 @@ lose() { # SIGNAL RANK: 3 ranks, of which one is lost
     await 40 have_ended $lost 3 || kill -0 "$job" 2>/dev/null && ! have_ended $lost 3 && status=1
     [ $launcher = mpirun ] || kill -KILL "$(cat pid.$lost)" 2>/dev/null # nobody else ends a stopped process
     ranks_end
-    grep -qE "^train_gpt2: \[rank [0-9] .*\] rank $lost .*lost.*; this rank was (computing|in )" stderr || status=1
+    grep -qE "^train_gpt2: \[rank [0-9] .*\] rank $lost .*lost.*; this rank was (computing|in )" stderr ||
+        status=1
     [ "$signal" = STOP ] || ! grep -q "^train_gpt2: \[rank $lost " stderr || status=1
     [ "$signal" = KILL ] || grep -qE 'this rank was in [a-z]' stderr || status=1
     if [ $launcher = mpirun ]; then
@@ -119,7 +120,8 @@ lose() { # SIGNAL RANK: 3 ranks, of which one is lost
     fi
     local told=$(grep -o '"file":"step-[0-9]*' out/log.jsonl | tail -n 1)
     [ "$(newest out)" -ge "$((10#${told##*-}))" ] || status=1 # what the log promises is there
-    goes_on "$launcher: SIG$signal on rank $lost: the others name it and end with 76, and 2 ranks go on" $status 2 out
+    goes_on "$launcher: SIG$signal on rank $lost: the others name it and end with 76, and 2 ranks go on" \
+        $status 2 out
 }
 default=$launcher
 for launcher in $(printf '%s\n' $default tcp | uniq); do
@@ -153,7 +155,9 @@ if [ $launcher = mpirun ]; then
     goes_on "SIGKILL on mpirun: its ranks end by themselves, and 2 go on" $status 2 out
 fi
 
-# ---- snapshots that cannot be written ------------------------------------------------------------------------------
+good='newest good snapshot: step-00000004.snap'
+
+# ---- snapshots that cannot be written ----------------------------------------------------------------------
 failures_told() { # at least so many
     [ "$(grep -c 'the run goes on without this snapshot' stderr)" -ge "$1" ]
 }
@@ -167,9 +171,10 @@ for N in 0 2; do
         echo $code
     )
     [ "$code" -eq 1 ] && [ "$(weights)" = "$(undisturbed 7)" ] && failures_told 3 &&
-        grep -q 'out: the last snapshot could not be written (3 failed); newest good snapshot: step-00000004.snap' stderr &&
+        grep -q "out: the last snapshot could not be written (3 failed); $good" stderr &&
         [ "$(ls out | tr '\n' ' ')" = "log.jsonl step-00000003.snap step-00000004.snap " ]
-    goes_on "write errors, ${N/0/1} rank(s): training goes on, snapshots stay, exit 1; then it goes on" $? $N out
+    goes_on "write errors, ${N/0/1} rank(s): training goes on, snapshots stay, exit 1; then it goes on" \
+        $? $N out
 done
 launcher=$default
 
@@ -193,7 +198,8 @@ fail() {
     # next run removes it. A full disk is no such excuse.
     left=$(ls disk/out | grep tmp)
     echo "# failed: $bad, exit code $code, snapshot $kept meanwhile, half written: ${left:-nothing}"
-    [ $bad -eq 0 ] && [ "$code" -eq 75 ] && [ "$kept" -ge 4 ] && { [ "$name" != "full disk" ] || [ -z "$left" ]; }
+    [ $bad -eq 0 ] && [ "$code" -eq 75 ] && [ "$kept" -ge 4 ] &&
+        { [ "$name" != "full disk" ] || [ -z "$left" ]; }
     goes_on "$name: training goes on, the last snapshot stays, later ones are written" $? 2 disk/out
 }
 mkdir disk
@@ -201,8 +207,8 @@ if mount -t tmpfs -o size=32m tmpfs disk 2>/dev/null; then
     trap 'umount -l disk/out disk 2>/dev/null; end_test' EXIT
     fail "full disk" '! cat /dev/zero >disk/ballast 2>/dev/null' disk/out 'rm disk/ballast'
     # Either is refused while the writer has a file open there.
-    fail "read-only folder" 'mount --bind disk/out disk/out && await 30 mount -o remount,bind,ro disk/out' disk/out \
-        'await 30 umount disk/out || bad=1'
+    fail "read-only folder" 'mount --bind disk/out disk/out && await 30 mount -o remount,bind,ro disk/out' \
+        disk/out 'await 30 umount disk/out || bad=1'
 else
     echo "# no right to mount a small disk: its cases are left out"
 fi
@@ -211,16 +217,17 @@ mkdir disk/real && touch disk/file && ln -s real disk/out
 fail "a file where the folder was" 'ln -s file disk/new && mv -T disk/new disk/out' disk/real \
     'ln -s real disk/new && mv -T disk/new disk/out'
 
-# ---- losses that are not finite --------------------------------------------------------------------------------------
+# ---- losses that are not finite ----------------------------------------------------------------------------
 # The first update throws the weights so far off that no later loss is finite.
 told() { # FOLDER: what the log says about updates
-    grep -E '"event":"(step|skip|end)"' "$1/log.jsonl" | sed -E 's/,"(ms|tok_per_s|compute_ms|comm_ms|exposed_ms|mfu)":[^,}]*//g'
+    grep -E '"event":"(step|skip|end)"' "$1/log.jsonl" |
+        sed -E 's/,"(ms|tok_per_s|compute_ms|comm_ms|exposed_ms|mfu)":[^,}]*//g'
 }
 wild=("${small[@]}" --learning_rate=100 --weight_decay=100 --warmup_iters=0 --max_iters=20 --max_bad_steps=4)
 for N in 0 3; do
     ranks $N "${wild[@]}" --snapshot_interval=2 --out_dir=wild-$N
     [ $code -eq 76 ] && [ "$(grep -c '^train_gpt2: ' stderr)" -eq 1 ] &&
-        grep -q "wild-$N: 4 updates in a row had a loss or gradient that is not finite; newest good snapshot: step-00000004.snap" stderr &&
+        grep -q "wild-$N: 4 updates in a row had a loss or gradient that is not finite; $good" stderr &&
         [ "$(told wild-$N | grep -c '"event":"skip"')" -eq 4 ] && [ -e wild-$N/step-00000004.snap ]
     result $? "$N ranks: updates are skipped, then exit 76, and the last snapshot is named"
 done
@@ -230,7 +237,7 @@ ranks 2 "${wild[@]}" --snapshot_interval=0 --max_bad_steps=2 --out_dir=wild-neve
 [ $code -eq 76 ] && grep -q 'newest good snapshot: none was written' stderr
 result $? "no snapshot to name"
 
-# ---- kill -9 at any moment -------------------------------------------------------------------------------------------
+# ---- kill -9 at any moment ---------------------------------------------------------------------------------
 # Each restart goes on from the newest snapshot that the log had told of, or a newer one.
 kills=10
 bad=0
@@ -250,7 +257,7 @@ for ((kill = 0; kill < kills; kill++)); do
 done
 goes_on "$kills times kill -9, snapshots at every update: nothing lost, no bit wrong" $bad 0 out
 
-# ---- damaged snapshots -----------------------------------------------------------------------------------------------
+# ---- damaged snapshots -------------------------------------------------------------------------------------
 ranks 0 "${small[@]}" --max_iters=6 --snapshot_interval=2 --out_dir=whole
 expected=$(undisturbed 8)
 old=step-00000004.snap
@@ -262,7 +269,8 @@ damaged() {
     cp -r whole copy
     (cd copy && eval "$3")
     ranks 0 "${small[@]}" --max_iters=8 --init_from=resume --out_dir=copy
-    [ $code -eq 0 ] && [ "$(weights)" = "$expected" ] && grep -q "^resuming copy/.*: $from updates made" stdout &&
+    [ $code -eq 0 ] && [ "$(weights)" = "$expected" ] &&
+        grep -q "^resuming copy/.*: $from updates made" stdout &&
         { [ "$from" -eq 6 ] || { grep -q "copy/$new" stderr && [ -e copy/$new.damaged ]; }; }
     result $? "$name"
 }
@@ -281,10 +289,13 @@ damaged "longer by a byte" 4 "printf X >>$new"
 damaged "another step's snapshot under its name" 4 "cp $old $new"
 damaged "two snapshots exchanged, then the older" 4 "cp $old $new; touch -d yesterday $new"
 damaged "something else under its name" 4 "cp '$work/train_gpt2' $new"
-damaged "leftovers of writers that were killed" 6 "head -c 999 $new >step-00000008.snap.tmp.4711; cp $old step-00000002.snap.tmp.1"
+damaged "leftovers of writers that were killed" 6 \
+    "head -c 999 $new >step-00000008.snap.tmp.4711; cp $old step-00000002.snap.tmp.1"
 [ -z "$(ls copy | grep tmp)" ]
 result $? "leftovers are gone"
-damaged "foreign files" 6 "mkdir step-00000009 snap; touch step-9.snap step-00000010.snap.damaged notes.txt; ln -s nowhere step-x.snap"
+damaged "foreign files" 6 \
+    "mkdir step-00000009 snap; touch step-9.snap step-00000010.snap.damaged notes.txt
+    ln -s nowhere step-x.snap"
 [ -e copy/step-9.snap ] && [ -e copy/notes.txt ] && [ -e copy/step-00000010.snap.damaged ]
 result $? "foreign files stay"
 rm -rf copy

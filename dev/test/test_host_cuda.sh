@@ -9,7 +9,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 compile() {
-    "${CXX:-g++}" -std=c++17 -O1 -g -Wall -Wextra -Werror -Wno-unknown-pragmas -fopenmp -Idev/host_cuda -I. -c "$@"
+    "${CXX:-g++}" -std=c++17 -O1 -g -Wall -Wextra -Werror -Wno-unknown-pragmas -fopenmp -Idev/host_cuda -I. \
+        -c "$@"
 }
 
 for source in dev/host_cuda/*.cpp dev/host_cuda/switch/*.cpp; do

@@ -74,7 +74,7 @@ long_files() {
 
 long_lines() {
     awk 'FILENAME !~ /(unicode_tables.c|tokenizer_sample.h)$/ {
-        limit = FILENAME ~ /\.(c|h|cu|cuh)$/ ? 110 : 180
+        limit = FILENAME == "Makefile" ? 140 : 110 # its recipes are wide: it may have 200 lines, and has them
         if (length($0) > limit) print FILENAME ":" FNR ": " length($0) " columns, at most " limit
     }' "${sources[@]}" "${scripts[@]}"
 }

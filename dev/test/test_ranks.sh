@@ -14,7 +14,7 @@ same() {
     result $? "$1"
 }
 
-# ---- any number of ranks -----------------------------------------------------------------------------------------
+# ---- any number of ranks -----------------------------------------------------------------------------------
 for dtype in fp32 bf16; do
     ranks 0 "${wide[@]}" --dtype=$dtype --out_dir=$dtype-alone
     alone=$(weights)
@@ -28,7 +28,8 @@ for dtype in fp32 bf16; do
     done
     for cap in 0.1 1 25; do
         for threads in 1 2; do
-            ranks 3 "${wide[@]}" --dtype=$dtype --bucket_cap_mb=$cap --threads=$threads --out_dir=$dtype-$cap-$threads
+            ranks 3 "${wide[@]}" --dtype=$dtype --bucket_cap_mb=$cap --threads=$threads \
+                --out_dir=$dtype-$cap-$threads
             same "$dtype: 3 ranks, bucket_cap_mb=$cap, threads=$threads: the same weights" "$alone"
         done
     done
@@ -45,7 +46,8 @@ done
 
 # The log must not depend on ranks either, times apart.
 numbers() {
-    grep -E '"event":"(step|eval)"' "$1/log.jsonl" | sed -E 's/,"(ms|tok_per_s|compute_ms|comm_ms|exposed_ms|mfu)":[^,}]*//g'
+    grep -E '"event":"(step|eval)"' "$1/log.jsonl" |
+        sed -E 's/,"(ms|tok_per_s|compute_ms|comm_ms|exposed_ms|mfu)":[^,}]*//g'
 }
 evaluated=("${wide[@]}" --eval_interval=2 --eval_iters=3 --snapshot_interval=4)
 ranks 0 "${evaluated[@]}" --out_dir=log-alone
@@ -61,11 +63,12 @@ done
 [ -s eval-0.line ] && cmp -s eval-0.line eval-7.line && cmp -s eval-0.line eval-11.line
 result $? "eval_only gives the same losses on any number of ranks"
 ranks 10 "${wide[@]}" --out_dir=ten
-[ "$code" -eq 1 ] && grep -q 'gradient_accumulation_steps=9: expected at least the number of ranks, 10' stderr &&
+[ "$code" -eq 1 ] && grep -q 'gradient_accumulation_steps=9: expected at least the number of ranks, 10' \
+    stderr &&
     [ ! -e ten ]
 result $? "more ranks than slots are refused, with the numbers"
 
-# ---- reductions that give the promise up ---------------------------------------------------------------------------
+# ---- reductions that give the promise up -------------------------------------------------------------------
 for reduce in fp32 bf16; do
     ranks 3 "${wide[@]}" --reduce=$reduce --check_interval=1 --bucket_cap_mb=0.1 --out_dir=reduce-$reduce
     [ "$code" -eq 0 ] && [ -n "$(weights)" ] &&
@@ -73,9 +76,10 @@ for reduce in fp32 bf16; do
     result $? "reduce=$reduce runs on 3 ranks, and says what it gives up"
 done
 
-# ---- what a step tells ---------------------------------------------------------------------------------------------
+# ---- what a step tells -------------------------------------------------------------------------------------
 ranks 3 "${wide[@]}" --trace=2 --bucket_cap_mb=0.1 --out_dir=trace
-[ "$code" -eq 0 ] && [ "$(grep -cE '"event":"step".*"compute_ms":[0-9.e-]+.*"comm_ms":[0-9.e-]*[1-9].*"exposed_ms":' \
+[ "$code" -eq 0 ] &&
+    [ "$(grep -cE '"event":"step".*"compute_ms":[0-9.e-]+.*"comm_ms":[0-9.e-]*[1-9].*"exposed_ms":' \
     trace/log.jsonl)" -eq 4 ]
 result $? "log.jsonl has compute_ms, comm_ms and exposed_ms"
 python3 - trace/trace.json <<'END'
@@ -96,14 +100,16 @@ for (pid, tid), thread in threads.items():
         buckets = {n for n in found if n.startswith("bucket ")}
         assert len(buckets) > 20 and "bucket 0" in buckets and "tail" in found and "late rows" in found, found
     else:
-        wanted = {"load", "slot", "wait", "update", "backward ln_f"} | {"backward block %d" % l for l in range(3)}
+        wanted = {"load", "slot", "wait", "update", "backward ln_f"}
+        wanted |= {"backward block %d" % l for l in range(3)}
         assert wanted <= found, wanted - found
-sent = [sum(e["args"]["bytes"] for e in events if e["name"].startswith("bucket") and e["pid"] == r) for r in range(3)]
+buckets = [e for e in events if e["name"].startswith("bucket")]
+sent = [sum(e["args"]["bytes"] for e in buckets if e["pid"] == r) for r in range(3)]
 assert sent[0] == sent[1] == sent[2] > 2 * 2.5e6, sent
 END
 result $? "the trace is JSON, with a row for each rank and thread, blocks and buckets"
 
-# ---- stop here, go on there ----------------------------------------------------------------------------------------
+# ---- stop here, go on there --------------------------------------------------------------------------------
 # A run that would go on for long is stopped by signals, as soon as it has made a few more updates, and ended
 # some updates after the last stop. A run that nobody disturbed then goes as far.
 long=("${small[@]}" --dropout=0.1 --bucket_cap_mb=0.1 --lr_schedule=wsd --lr_decay_iters=40)
@@ -147,7 +153,7 @@ somebody=mpirun
 chain down 4:TERM:2 3:USR1:$somebody 1
 chain up 0:INT:0 5:TERM:4 2
 
-# ---- ranks that do not agree ---------------------------------------------------------------------------------------
+# ---- ranks that do not agree -------------------------------------------------------------------------------
 # disagree NAME EXPECTED ARGUMENTS...: 3 ranks; exit 1, one line, which has EXPECTED.
 disagree() {
     local name=$1 expected=$2
@@ -158,7 +164,8 @@ disagree() {
     rm -rf rank-* out
 }
 echo --learning_rate=0.5 >rank-1.options
-disagree "another option is named" 'rank 1 has "learning_rate":0\.5, rank 0 has "learning_rate":0\.003' "${small[@]}" \
+disagree "another option is named" 'rank 1 has "learning_rate":0\.5, rank 0 has "learning_rate":0\.003' \
+    "${small[@]}" \
     --max_iters=3
 echo --seed=7 >rank-2.options
 disagree "another seed is named" 'rank 2 has "seed":7, rank 0 has "seed":1337' "${small[@]}" --max_iters=3
@@ -172,18 +179,21 @@ machines() {
 }
 machines
 head -c 300000 data/train.bin >rank-2/data/train.bin
-disagree "other training data are named" 'rank 2 differs from rank 0 in the training data' "${small[@]}" --max_iters=3
+disagree "other training data are named" 'rank 2 differs from rank 0 in the training data' "${small[@]}" \
+    --max_iters=3
 ranks 0 "${small[@]}" --max_iters=4 --snapshot_interval=2 --out_dir=out --export_llmc=model.bin
 final=$(weights)
 machines model.bin
 printf '\1' | dd of=rank-1/model.bin bs=1 seek=3001 conv=notrunc status=none
-disagree "a weight that is off by a bit is named" 'rank 1 differs from rank 0 in the weights at start' "${small[@]}" \
+disagree "a weight that is off by a bit is named" 'rank 1 differs from rank 0 in the weights at start' \
+    "${small[@]}" \
     --init_from=model.bin --max_iters=3
 ranks 0 "${small[@]}" --max_iters=4 --snapshot_interval=2 --out_dir=out
 machines out
 printf X | dd of=rank-2/out/step-00000004.snap bs=1 seek=5000 conv=notrunc status=none
 disagree "a damaged snapshot on one machine is named, and so is the rank that fell back" \
-    "rank 2 differs from rank 0 in the model's shape or the updates made" "${small[@]}" --init_from=resume --max_iters=6
+    "rank 2 differs from rank 0 in the model's shape or the updates made" "${small[@]}" --init_from=resume \
+    --max_iters=6
 
 # Memory that goes bad on one rank. With learning_rate=0 no update hides what is changed: one bit in each of
 # the first eight rows of wte, wherever the rank keeps all of them one after the other. While the rank is

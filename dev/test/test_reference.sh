@@ -73,7 +73,8 @@ change() { # NAME TENSOR ELEMENT FACTOR
     "$programs/test/damage" folder/reference.safetensors "$2" "$3" "$4" >changed || exit 1
 }
 change one_head targets 3 131
-refused "a target that is not in the vocabulary" 'reference.safetensors: expected targets in 0 .. 130, found 131 at element 3'
+refused "a target that is not in the vocabulary" \
+    'reference.safetensors: expected targets in 0 .. 130, found 131 at element 3'
 change one_head tokens 0 -1
 refused "a negative token" 'expected tokens in 0 .. 130, found -1 at element 0'
 change one_head logits 7 nan
@@ -89,7 +90,8 @@ copy one_head
 rename grad.transformer.ln_f.bias grad.transformer.ln_f.bios reference.safetensors
 refused "a missing gradient" 'expected tensor grad.transformer.ln_f.bias F32 \(20\), found none'
 copy one_head
-rename '"logits":{"dtype":"F32","shape":\[3,17,131\]' '"logits":{"dtype":"F32","shape":[17,3,131]' reference.safetensors
+rename '"logits":{"dtype":"F32","shape":\[3,17,131\]' '"logits":{"dtype":"F32","shape":[17,3,131]' \
+    reference.safetensors
 refused "logits of another shape" 'expected tensor logits to be F32 \(3,17,131\), found F32 \(17,3,131\)'
 copy one_head
 rename '"logits":{"dtype":"F32"' '"logits":{"dtype":"I32"' reference.safetensors

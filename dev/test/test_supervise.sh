@@ -113,7 +113,8 @@ expect 'progress makes up for the tries before it' 0 2 2 2 2 2 2
 
 plan 76 '76 00000001' 0
 supervised --slots=2 -- ./program {ranks} --init_from=models/gpt2
-printf '%s\n' --init_from=models/gpt2{,} '--init_from=models/gpt2 --init_from=resume' | cmp -s - arguments || code=-1
+printf '%s\n' --init_from=models/gpt2{,} '--init_from=models/gpt2 --init_from=resume' | cmp -s - arguments ||
+    code=-1
 expect 'a restart resumes once there is a snapshot, and begins as told until then' 0 2 2 2
 
 plan KILL 0

@@ -63,7 +63,7 @@ hex() {
     od -An -v -tx1 -j "$2" -N "$3" "$1" | tr -d ' \n'
 }
 
-# ---- one file --------------------------------------------------------------------------------------------------------
+# ---- one file ----------------------------------------------------------------------------------------------
 words 20000 >book.txt
 { cat book.txt; printf '<|endoftext|>'; } >book.expected
 gives 'a text is one document' book.expected -- book.txt
@@ -107,10 +107,11 @@ two=$(stat -c %s lines2/train.bin)
 [ "$(stat -c %s lines150000/train.bin)" -eq $((one + 149999 * (two - one))) ]
 result $? 'chunks do not cut words'
 : >empty.txt
-{ cat book.txt; printf '<|endoftext|>'; cat hello.txt; printf '<|endoftext|><|endoftext|>'; } >several.expected
+{ cat book.txt; printf '<|endoftext|>'; cat hello.txt; printf '<|endoftext|><|endoftext|>'; } \
+    >several.expected
 gives 'many inputs, one of them empty' several.expected -- book.txt hello.txt empty.txt
 
-# ---- threads ---------------------------------------------------------------------------------------------------------
+# ---- threads -----------------------------------------------------------------------------------------------
 for i in 1 2 3 4 5 6 7 8; do cat book.txt noise.txt; done >large.txt
 rm -rf out1
 "$tokenize" -o out1 --threads=1 large.txt book.txt hello.txt 2>/dev/null
@@ -121,7 +122,7 @@ for threads in 2 3 16; do
     result $? "$threads threads give the same bytes as one"
 done
 
-# ---- validation ------------------------------------------------------------------------------------------------------
+# ---- validation --------------------------------------------------------------------------------------------
 run -o all --val-tokens=0 --header=none book.txt
 tokens=$(($(stat -c %s all/train.bin) / 2))
 [ ! -e all/val.bin ]
@@ -147,18 +148,20 @@ split_is 'shards' $((tokens - 12345)) -- --val-tokens=12345 --shard-tokens=10000
 result $? 'shards have six digits'
 [ "$(stat -c %s out/train_000001.bin)" -eq 20000 ] && [ "$(stat -c %s out/val_000001.bin)" -eq 20000 ]
 result $? 'a shard has the tokens that were asked for'
-split_is 'more shards of validation than of training' 700 -- --val-tokens=$((tokens - 700)) --shard-tokens=1000 book.txt
+split_is 'more shards of validation than of training' 700 -- --val-tokens=$((tokens - 700)) \
+    --shard-tokens=1000 book.txt
 run -o out --shard-tokens=10000 --val-tokens=10000 book.txt
 for shard in out/*.bin; do
     [ "$(od -An -td4 -j 8 -N 4 "$shard")" -eq $((($(stat -c %s "$shard") - 1024) / 2)) ] || break
 done
 result $? 'each shard counts its tokens'
 
-# ---- what is in the folder already -----------------------------------------------------------------------------------
+# ---- what is in the folder already -------------------------------------------------------------------------
 rm -rf out
 "$tokenize" -o out --shard-tokens=10000 book.txt 2>/dev/null
 run -o out --shard-tokens=100000 book.txt
-[ "$(text_of out/train* out/val*| cmp - book.expected 2>&1)" = '' ] && grep -q 'removed .* shards of an earlier run' stderr
+[ "$(text_of out/train* out/val*| cmp - book.expected 2>&1)" = '' ] &&
+    grep -q 'removed .* shards of an earlier run' stderr
 result $? 'shards of an earlier run are replaced as a whole'
 run -o out book.txt
 [ "$(ls out | tr '\n' ' ')" = 'train.bin val.bin ' ]
@@ -179,16 +182,20 @@ run -o out book.txt
 [ "$code" -eq 1 ] && grep -q 'out/train.bin: ' stderr && [ "$(ls out)" = train.bin ]
 result $? 'a folder in the place of a shard'
 
-# ---- JSON lines ------------------------------------------------------------------------------------------------------
+# ---- JSON lines --------------------------------------------------------------------------------------------
 cat >good.jsonl <<'END'
 {"text": "one"}
-{"id": -1.5e+3, "meta": {"text": "no", "a": [1, {"text": 2}, null, true]}, "text": "t\u0077o \"\\\/\b\f\n\r\t"}
+{"id": -1.5e+3, "y": {"text": "no", "a": [1, {"text": 2}, null, true]}, "text": "t\u0077o \"\\\/\b\f\n\r\t"}
 
   {"text":"\ud83d\ude00 \u00e9 é \u0000!", "z": [], "y": {}}  
 {"te\u0078t": ""}
 END
 printf '{"text": "last, without line break"}' >>good.jsonl
-printf 'one<|endoftext|>two "\\/\b\f\n\r\t<|endoftext|>\360\237\230\200 \303\251 \303\251 \0!<|endoftext|><|endoftext|>last, without line break<|endoftext|>' >json.expected
+{
+    printf 'one<|endoftext|>two "\\/\b\f\n\r\t<|endoftext|>'
+    printf '\360\237\230\200 \303\251 \303\251 \0!<|endoftext|>'
+    printf '<|endoftext|>last, without line break<|endoftext|>'
+} >json.expected
 gives 'JSON lines by their name' json.expected -- good.jsonl
 gives 'JSON lines by option' json.expected -- --format=jsonl - <good.jsonl
 sed 's/$/\r/' good.jsonl | { printf '\357\273\277'; cat; } >windows.ndjson
@@ -199,7 +206,11 @@ printf '\377\355\240\200' >bytes.expected
 gives 'bytes in JSON that are not UTF-8' bytes.expected -- --eot=none bytes.jsonl
 { printf '{"text": "'; cat long.txt; printf '"}\n'; } >longline.jsonl
 gives 'a line longer than many chunks' long.txt -- --eot=none longline.jsonl
-{ printf '{"text": "x'; yes '\ud83d\ude00\u4e2d\u00e9' | head -n 60000 | tr -d '\n'; printf '"}'; } >escapes.jsonl
+{
+    printf '{"text": "x'
+    yes '\ud83d\ude00\u4e2d\u00e9' | head -n 60000 | tr -d '\n'
+    printf '"}'
+} >escapes.jsonl
 { printf 'x'; yes '😀中é' | head -n 60000 | tr -d '\n'; } >escapes.expected
 gives 'escapes across chunks' escapes.expected -- --eot=none escapes.jsonl
 awk 'BEGIN { for (i = 0; i < 50000; i++) print "{\"text\": \"\"}"; print "{\"text\": \"x\"}" }' >empties.jsonl
@@ -244,7 +255,7 @@ bad_json 'too deep' 'at most 1000' "{\"text\": \"a\", \"n\": $(printf '[%.0s' $(
 printf '{"text": "cut' >bad.jsonl
 refused 'JSON: a file that ends inside a line' 'bad.jsonl: line 1: ' 'the end of the file' -- -o out bad.jsonl
 
-# ---- archives --------------------------------------------------------------------------------------------------------
+# ---- archives ----------------------------------------------------------------------------------------------
 mkdir -p tree/sub
 cp hello.txt tree/a.txt
 cp book.txt tree/sub/b.txt
@@ -252,7 +263,8 @@ cp good.jsonl tree/c.jsonl
 : >tree/sub/none.txt
 ln -s a.txt tree/link.txt
 members="tree/a.txt tree/sub/b.txt tree/c.jsonl tree/sub/none.txt"
-{ cat hello.txt; printf '<|endoftext|>'; cat book.expected json.expected; printf '<|endoftext|>'; } >tree.expected
+{ cat hello.txt; printf '<|endoftext|>'; cat book.expected json.expected; printf '<|endoftext|>'; } \
+    >tree.expected
 tar cf tree.tar --no-recursion tree/link.txt tree/sub $members
 zip -q tree.zip $members
 gzip -k tree.tar && xz -k tree.tar && zstd -q tree.tar && bzip2 -k tree.tar
@@ -264,7 +276,8 @@ tar cf nested.tar parts/1.xz parts/2.xz
 zip -q nested.zip nested.tar
 cat tree.tar >twice.tar && cat tree.tar >>twice.tar
 cat tree.expected tree.expected >twice.expected
-for archive in tree.tar tree.zip tree.tar.gz tree.tgz tree.tar.xz tree.tar.zst tree.tar.bz2 nested.tar nested.zip; do
+for archive in tree.tar tree.zip tree.tar.gz tree.tgz tree.tar.xz tree.tar.zst tree.tar.bz2 nested.tar \
+    nested.zip; do
     gives "$archive" tree.expected -- $archive
     gives "$archive from a pipe" tree.expected -- - <$archive
 done
@@ -332,7 +345,7 @@ cp hello.txt deep
 for _ in $(seq 14); do rm -f deep.zip && zip -q deep.zip deep && mv deep.zip deep; done
 refused 'too many archives inside each other' 'deep: ' 'too deep' -- -o out deep
 
-# ---- mistakes --------------------------------------------------------------------------------------------------------
+# ---- mistakes ----------------------------------------------------------------------------------------------
 refused 'no output' '-o PREFIX is missing' -- book.txt
 refused 'no input' 'INPUT is missing' -- -o out
 refused 'an unknown option' '--frobnicate' -- -o out --frobnicate book.txt
@@ -342,8 +355,10 @@ refused 'a fraction of 1' '--val-fraction=1: expected' -- -o out --val-fraction=
 refused 'a fraction below 0' '--val-fraction=-0.1: expected' -- -o out --val-fraction=-0.1 book.txt
 refused 'a fraction that is no number' '--val-fraction=nan: expected' -- -o out --val-fraction=nan book.txt
 refused 'tokens that are no number' '--val-tokens=10x: expected' -- -o out --val-tokens=10x book.txt
-refused 'more tokens than 64 bits' '--val-tokens=' 'expected' -- -o out --val-tokens=99999999999999999999 book.txt
-refused 'both ways to split' '--val-fraction and --val-tokens' -- -o out --val-tokens=1 --val-fraction=0.1 book.txt
+refused 'more tokens than 64 bits' '--val-tokens=' 'expected' -- -o out --val-tokens=99999999999999999999 \
+    book.txt
+refused 'both ways to split' '--val-fraction and --val-tokens' -- -o out --val-tokens=1 --val-fraction=0.1 \
+    book.txt
 refused 'more validation than text' '--val-tokens=' "expected less than the $tokens tokens" -- \
     -o out --val-tokens=$tokens book.txt
 refused 'shards of nothing' '--shard-tokens=0: expected' -- -o out --shard-tokens=0 book.txt
@@ -373,7 +388,7 @@ fi
 )
 result $? 'a full disk'
 
-# ---- decoding --------------------------------------------------------------------------------------------------------
+# ---- decoding ----------------------------------------------------------------------------------------------
 refused 'decoding a missing file' 'nosuch.bin: cannot open' -- --decode nosuch.bin
 printf 'abc' >odd.bin
 refused 'decoding an odd number of bytes' 'odd.bin: ' -- --decode odd.bin
@@ -394,7 +409,7 @@ run --help
 [ "$code" -eq 0 ] && grep -q -- '--val-fraction' stdout && [ ! -s stderr ]
 result $? 'help'
 
-# ---- signals ---------------------------------------------------------------------------------------------------------
+# ---- signals -----------------------------------------------------------------------------------------------
 # stopped SIGNAL: while the program waits for its pipe.
 stopped() {
     rm -rf out pipe
@@ -412,7 +427,8 @@ stopped() {
     wait $program
     local status=$?
     exec 9>&-
-    [ "$status" -eq $((128 + $(kill -l "$1"))) ] && [ -z "$(ls -A out)" ] && grep -q 'nothing was written' stderr
+    [ "$status" -eq $((128 + $(kill -l "$1"))) ] && [ -z "$(ls -A out)" ] &&
+        grep -q 'nothing was written' stderr
     result $? "stopped by $1: nothing stays"
 }
 # A shell starts its background jobs with SIGINT ignored; job control undoes that.

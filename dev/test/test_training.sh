@@ -30,8 +30,8 @@ run() {
 
 # steps OUT: iter, loss, norm and lr of each update.
 steps() {
-    sed -n 's/.*"event":"step","iter":\([0-9]*\),"loss":\([^,]*\),"lr":\([^,]*\),"norm":\([^,]*\),.*/\1 \2 \4 \3/p' \
-        "$1/log.jsonl"
+    sed -n 's/.*"event":"step","iter":/"iter":/p' "$1/log.jsonl" |
+        sed -n 's/"iter":\([0-9]*\),"loss":\([^,]*\),"lr":\([^,]*\),"norm":\([^,]*\),.*/\1 \2 \4 \3/p'
 }
 
 # agrees OUT LOSS NORM: every update within these relative distances of PyTorch's; says the largest of each.
@@ -115,7 +115,8 @@ run blown --dtype=fp32 --learning_rate=100 --min_lr=100 --grad_clip=0 --warmup_i
     grep -q '5 updates in a row' stderr
 result $? "updates that are not finite are skipped, and the run ends after max_bad_steps of them"
 
-run learned --dtype=fp32 --max_iters=60 --lr_decay_iters=60 --export_hf=exported --eval_interval=60 --eval_iters=0 \
+run learned --dtype=fp32 --max_iters=60 --lr_decay_iters=60 --export_hf=exported --eval_interval=60 \
+    --eval_iters=0 \
     --val_data="$training/tokens.bin"
 val=$(sed -n 's/.*"event":"eval","iter":60.*"val_loss":\([^,}]*\).*/\1/p' learned/log.jsonl)
 run again --dtype=fp32 --init_from=exported --eval_only=true --eval_iters=0 --val_data="$training/tokens.bin"
