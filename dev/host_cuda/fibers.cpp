@@ -124,7 +124,7 @@ static void fiber_main(void)
     }
 }
 
-static void run_block(Block *block, const Launch *launch, uint64_t number)
+static void run_block(Block *block, const KernelLaunch *launch, uint64_t number)
 {
     dim3 grid = launch->grid;
     block->launch = launch;
@@ -173,7 +173,7 @@ static Block *make_block(void)
     return block;
 }
 
-void launch_run(const Launch &launch)
+void launch_run(const KernelLaunch &launch)
 {
     uint64_t count = (uint64_t)launch.grid.x * launch.grid.y * launch.grid.z;
     uint64_t random = launch.seed;

@@ -22,6 +22,11 @@ int device_capability(void)
     return (int)setting("HOST_CUDA_CAPABILITY", 90);
 }
 
+int device_current(void)
+{
+    return device_now;
+}
+
 static size_t device_bytes_max(void)
 {
     return (size_t)setting("HOST_CUDA_MEMORY_MB", 32768) << 20;

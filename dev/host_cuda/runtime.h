@@ -35,7 +35,7 @@ typedef void HostWarpFinish(void *const *brought, unsigned int mask);
 void host_cuda_warp(unsigned int mask, void *brought, HostWarpFinish *finish, const char *what,
                     const void *where);
 
-struct Launch {
+struct KernelLaunch {
     const void *kernel;
     dim3 grid, block;
     size_t shared_bytes;
@@ -44,7 +44,7 @@ struct Launch {
 };
 
 /* Run all blocks to their end. */
-void launch_run(const Launch &launch);
+void launch_run(const KernelLaunch &launch);
 
 struct Copy {
     void *to;
@@ -71,7 +71,7 @@ struct Warp {
 
 /* What an OS thread needs to run a block. */
 struct Block {
-    const Launch *launch;
+    const KernelLaunch *launch;
     int thread_count, current, ready_count, done_count, barrier_count, barrier_votes, barrier_result;
     uint64_t random;
     uint32_t epoch,
@@ -137,6 +137,9 @@ struct ApiCall {
     void drain(void);                    /* run all that is queued */
 };
 
+/* The error that makes every call fail from now on, if any. */
+cudaError_t device_error(void);
+
 /* Queue work, which runs with the lock held; libraries do this too. */
 cudaError_t stream_enqueue(cudaStream_t stream, std::function<void()> work);
 
@@ -146,5 +149,11 @@ long long setting(const char *name, long long otherwise);
 
 /* 90 for sm_90. */
 int device_capability(void);
+
+/* The one that this thread has set. */
+int device_current(void);
+
+/* Whether the stream belongs to it: as on a GPU, no other takes kernels. */
+bool stream_is_here(cudaStream_t stream);
 
 #endif

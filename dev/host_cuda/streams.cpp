@@ -1,51 +1,26 @@
 /* Streams: queues of work that runs only when somebody waits. Which stream goes on is random, unless events or
  * the NULL stream order them: each has a priority that now and then is drawn anew, so that one may run far
  * ahead of another. */
-#include <chrono>
 #include <condition_variable>
-#include <deque>
 #include <map>
 #include <stdlib.h>
+#include <thread>
 
-#include "runtime.h"
+#include "streams.h"
 
-enum { QUEUED_MAX = 1024 };
-
-/* Of an event: what a cudaEventRecord waits to happen. */
-struct Record {
-    bool is_done;
-    std::chrono::steady_clock::time_point time;
-};
-
-struct Work {
-    std::function<void()> run = {};
-    std::shared_ptr<Record> waits_for = {}, records = {};
-    uint64_t number = 0; /* in the order of calls */
-    bool is_unlocked = false, fails = false;
-};
-
-struct CUstream_st {
-    std::deque<Work> queue; /* the first may be running */
-    bool is_blocking, is_busy;
-    uint64_t priority;
-};
-
-struct CUevent_st {
-    std::shared_ptr<Record> record;
-    bool has_time;
-};
+enum { QUEUED_MAX = 1024, SOON_MS = 20 };
 
 std::mutex api_mutex;
-static std::condition_variable host_function_done;
-static CUstream_st legacy = {{}, true, false, 0};
-static std::vector<CUstream_st *> streams = {&legacy};
-static std::map<const void *, int> shared_bytes_allowed;
+/* Never freed: other threads may still wait or work when the process ends. */
+static std::condition_variable &queues_changed = *new std::condition_variable();
+static CUstream_st &legacy = *new CUstream_st{{}, true, false, 0, 0};
+static std::vector<CUstream_st *> &streams = *new std::vector<CUstream_st *>{&legacy};
 static cudaError_t fault, last_error;
-static uint64_t works_count, queued_count, launches_count, random_state;
+static uint64_t works_count, queued_count, waits_count, random_state;
 
 /* ---- calls and errors --------------------------------------------------------------------------------- */
 
-static cudaError_t device_error(void)
+cudaError_t device_error(void)
 {
     const char *driver = getenv("HOST_CUDA_DRIVER");
     if (driver && strcmp(driver, "old") == 0) {
@@ -59,8 +34,10 @@ ApiCall::ApiCall() : lock(api_mutex), error(device_error())
     if (error) {
         last_error = error;
     }
-    if (works_count == 0) {
+    static bool is_seeded;
+    if (!is_seeded) {
         random_state = (uint64_t)setting("HOST_CUDA_SEED", 1);
+        is_seeded = true;
     }
 }
 
@@ -126,8 +103,10 @@ static bool may_run(const CUstream_st *stream)
         return false;
     }
     const Work &work = stream->queue.front();
-    if (work.waits_for && !work.waits_for->is_done) {
-        return false;
+    for (const std::shared_ptr<Record> &record : work.waits_for) {
+        if (!record->is_done) {
+            return false;
+        }
     }
     if (stream != &legacy) {
         return !stream->is_blocking || legacy.queue.empty() || legacy.queue.front().number > work.number;
@@ -140,6 +119,7 @@ static bool may_run(const CUstream_st *stream)
     return true;
 }
 
+/* Work that runs apart goes on, and finds its queue empty. */
 static void fail_all(void)
 {
     fault = last_error = cudaErrorLaunchFailure;
@@ -152,6 +132,42 @@ static void fail_all(void)
         queued_count -= stream->queue.size();
         stream->queue.clear();
     }
+    queues_changed.notify_all();
+}
+
+/* The first piece of work of the stream, this one, has run. */
+static void end_first(CUstream_st *stream, const Work &work)
+{
+    stream->is_busy = false;
+    if (!stream->queue.empty()) { /* a fault may have cleared it meanwhile */
+        stream->queue.pop_front();
+        queued_count--;
+    }
+    if (work.records) {
+        work.records->is_done = true;
+        work.records->time = std::chrono::steady_clock::now();
+    }
+    queues_changed.notify_all();
+}
+
+static void run_apart(CUstream_st *stream, Work work)
+{
+    work.run();
+    std::unique_lock<std::mutex> lock(api_mutex);
+    end_first(stream, work);
+}
+
+/* It lasts long as the others see it, or it is over before they go on, if it can be over soon: drawn. */
+static void start_apart(std::unique_lock<std::mutex> *lock, CUstream_st *stream, Work work)
+{
+    if (!work.records) {
+        work.records = std::make_shared<Record>();
+    }
+    std::shared_ptr<Record> end = work.records;
+    std::thread(run_apart, stream, std::move(work)).detach();
+    if (random_next(&random_state) % 2 == 0) {
+        queues_changed.wait_for(*lock, std::chrono::milliseconds(SOON_MS), [=] { return end->is_done; });
+    }
 }
 
 static void run_first(std::unique_lock<std::mutex> *lock, CUstream_st *stream)
@@ -162,27 +178,21 @@ static void run_first(std::unique_lock<std::mutex> *lock, CUstream_st *stream)
         return;
     }
     stream->is_busy = true;
-    if (work.is_unlocked) {
+    if (work.place == WORK_APART) {
+        start_apart(lock, stream, std::move(work));
+        return;
+    }
+    if (work.place == WORK_UNLOCKED) {
         lock->unlock();
         work.run();
         lock->lock();
-        host_function_done.notify_all();
     } else if (work.run) {
         work.run();
     }
-    stream->is_busy = false;
-    if (!stream->queue.empty()) { /* a fault may have cleared it meanwhile */
-        stream->queue.pop_front();
-        queued_count--;
-    }
-    if (work.records) {
-        work.records->is_done = true;
-        work.records->time = std::chrono::steady_clock::now();
-    }
+    end_first(stream, work);
 }
 
-/* One piece of work of some stream; false if there is none. */
-static bool run_one(std::unique_lock<std::mutex> *lock)
+bool stream_progress(ApiCall *call, bool may_wait)
 {
     CUstream_st *chosen = NULL;
     bool is_any_busy = false;
@@ -197,35 +207,40 @@ static bool run_one(std::unique_lock<std::mutex> *lock)
         }
     }
     if (chosen) {
-        run_first(lock, chosen);
-    } else if (is_any_busy) {
-        host_function_done.wait(*lock);
+        run_first(&call->lock, chosen);
+    } else if (is_any_busy && may_wait) {
+        queues_changed.wait(call->lock);
     }
-    return chosen || is_any_busy;
+    return chosen || (is_any_busy && may_wait);
 }
 
-static void run_until_idle(std::unique_lock<std::mutex> *lock, const CUstream_st *stream)
+void stream_finish(ApiCall *call, cudaStream_t stream)
 {
-    while (!stream->queue.empty() && run_one(lock)) {
+    const CUstream_st *which = stream ? stream : &legacy;
+    while (!which->queue.empty() && stream_progress(call, true)) {
     }
 }
 
 void ApiCall::drain(void)
 {
-    while (queued_count > 0 && run_one(&lock)) {
+    while (queued_count > 0 && stream_progress(this, true)) {
     }
     error = device_error();
 }
 
-static cudaError_t enqueue(ApiCall *call, cudaStream_t stream, Work work)
+cudaError_t stream_push(ApiCall *call, cudaStream_t stream, Work work)
 {
     if (call->error) {
         return call->error;
     }
+    if (work.bind) {
+        work.bind(&work);
+    }
     work.number = ++works_count;
     queued_count++;
     (stream ? stream : &legacy)->queue.push_back(std::move(work));
-    while (queued_count > QUEUED_MAX && run_one(&call->lock)) {
+    queues_changed.notify_all();
+    while (queued_count > QUEUED_MAX && stream_progress(call, true)) {
     }
     return cudaSuccess;
 }
@@ -233,7 +248,10 @@ static cudaError_t enqueue(ApiCall *call, cudaStream_t stream, Work work)
 cudaError_t stream_enqueue(cudaStream_t stream, std::function<void()> run)
 {
     ApiCall call;
-    return enqueue(&call, stream, Work{std::move(run)});
+    if (!call.error && !stream_is_here(stream)) {
+        return call.end(cudaErrorInvalidResourceHandle);
+    }
+    return stream_push(&call, stream, Work(std::move(run)));
 }
 
 /* ---- streams ------------------------------------------------------------------------------------------ */
@@ -242,7 +260,8 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned int flag
 {
     ApiCall call;
     if (!call.error) {
-        *stream = new CUstream_st{{}, flags != cudaStreamNonBlocking, false, random_next(&random_state)};
+        *stream = new CUstream_st{
+            {}, flags != cudaStreamNonBlocking, false, random_next(&random_state), device_current()};
         streams.push_back(*stream);
     }
     return call.error;
@@ -253,21 +272,52 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned int flags)
     return cudaStreamCreateWithPriority(stream, flags, 0);
 }
 
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
+{
+    ApiCall call;
+    *least = 0;
+    *greatest = -5;
+    return call.error;
+}
+
+bool stream_is_here(cudaStream_t stream)
+{
+    return !stream || stream->device == device_current();
+}
+
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
     ApiCall call;
-    run_until_idle(&call.lock, stream ? stream : &legacy);
+    stream_finish(&call, stream);
     return call.end(device_error());
+}
+
+/* Time passes while a program asks, so that asking in a loop ends. */
+static cudaError_t ask(ApiCall *call, const std::function<bool()> &is_done)
+{
+    if (!is_done()) {
+        stream_progress(call, false);
+    }
+    return device_error() ? device_error() : is_done() ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t stream)
+{
+    ApiCall call;
+    const CUstream_st *which = stream ? stream : &legacy;
+    return ask(&call, [=] { return which->queue.empty(); });
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
     ApiCall call;
-    run_until_idle(&call.lock, stream);
+    stream_finish(&call, stream);
     for (size_t i = 0; i < streams.size(); i++) {
         if (streams[i] == stream) {
             streams.erase(streams.begin() + (long)i);
-            delete stream;
+            if (!stream->is_busy) { /* after a fault, what runs apart may still end */
+                delete stream;
+            }
             break;
         }
     }
@@ -284,7 +334,7 @@ cudaError_t cudaDeviceSynchronize(void)
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *data)
 {
     ApiCall call;
-    return enqueue(&call, stream, Work{[=] { function(data); }, NULL, NULL, 0, true});
+    return stream_push(&call, stream, Work([=] { function(data); }, WORK_UNLOCKED));
 }
 
 /* ---- events ------------------------------------------------------------------------------------------- */
@@ -292,41 +342,52 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags)
 {
     ApiCall call;
-    *event = call.error ? NULL : new CUevent_st{NULL, !(flags & cudaEventDisableTiming)};
+    bool has_time = !(flags & cudaEventDisableTiming);
+    *event = call.error ? NULL : new CUevent_st{NULL, has_time, device_current()};
     return call.error;
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t *event)
+{
+    return cudaEventCreateWithFlags(event, cudaEventDefault);
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     ApiCall call;
-    event->record = std::make_shared<Record>();
-    return enqueue(&call, stream, Work{NULL, NULL, event->record});
+    if (!call.error && stream && event->device != stream->device) {
+        return call.end(cudaErrorInvalidResourceHandle);
+    }
+    Work work;
+    work.records = event->record = std::make_shared<Record>();
+    return stream_push(&call, stream, work);
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int)
 {
     ApiCall call;
-    return enqueue(&call, stream, Work{NULL, event->record});
+    Work work;
+    if (++waits_count == (uint64_t)setting("HOST_CUDA_DROP_WAIT", 0) || !event->record) {
+        return call.error;
+    }
+    work.waits_for.push_back(event->record);
+    return stream_push(&call, stream, work);
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
     ApiCall call;
     std::shared_ptr<Record> record = event->record;
-    while (record && !record->is_done && run_one(&call.lock)) {
+    while (record && !record->is_done && stream_progress(&call, true)) {
     }
     return call.end(device_error());
 }
 
-/* Time passes while a program asks, so that asking in a loop ends. */
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
     ApiCall call;
     std::shared_ptr<Record> record = event->record;
-    if (record && !record->is_done) {
-        run_one(&call.lock);
-    }
-    return device_error() ? device_error() : !record || record->is_done ? cudaSuccess : cudaErrorNotReady;
+    return ask(&call, [=] { return !record || record->is_done; });
 }
 
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end)
@@ -347,97 +408,4 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
     ApiCall call;
     delete event;
     return call.error;
-}
-
-/* ---- copies ------------------------------------------------------------------------------------------- */
-
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
-                            cudaStream_t stream)
-{
-    ApiCall call;
-    if (call.error || bytes == 0) {
-        return call.error;
-    }
-    Memory to_kind = memory_find(to, bytes)->kind, from_kind = memory_find(from, bytes)->kind;
-    bool needs_to = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
-    bool needs_from = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
-    if ((needs_to && to_kind == MEMORY_NONE) || (needs_from && from_kind == MEMORY_NONE)) {
-        return call.end(cudaErrorInvalidValue);
-    }
-    if (from_kind == MEMORY_NONE) { /* pageable: read before the call returns */
-        const unsigned char *begin = (const unsigned char *)from;
-        auto staged = std::make_shared<std::vector<unsigned char>>(begin, begin + bytes);
-        enqueue(&call, stream, Work{[=] { memcpy(to, staged->data(), bytes); }});
-    } else {
-        enqueue(&call, stream, Work{[=] { memmove(to, from, bytes); }});
-    }
-    if (to_kind == MEMORY_NONE) { /* pageable: written when the call returns */
-        run_until_idle(&call.lock, stream ? stream : &legacy);
-    }
-    return call.end(device_error());
-}
-
-cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind)
-{
-    cudaError_t error = cudaMemcpyAsync(to, from, bytes, kind, NULL);
-    return error ? error : cudaStreamSynchronize(NULL);
-}
-
-cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream)
-{
-    ApiCall call;
-    if (bytes > 0 && !call.error && memory_find(memory, bytes)->kind == MEMORY_NONE) {
-        return call.end(cudaErrorInvalidValue);
-    }
-    return enqueue(&call, stream, Work{[=] { memset(memory, value, bytes); }});
-}
-
-cudaError_t cudaMemset(void *memory, int value, size_t bytes)
-{
-    return cudaMemsetAsync(memory, value, bytes, NULL);
-}
-
-/* ---- kernels ------------------------------------------------------------------------------------------ */
-
-cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute attribute, int value)
-{
-    ApiCall call;
-    if (attribute == cudaFuncAttributeMaxDynamicSharedMemorySize) {
-        if (value < 0 || value > HOST_CUDA_SHARED_BYTES_MAX) {
-            return call.end(cudaErrorInvalidValue);
-        }
-        shared_bytes_allowed[kernel] = value;
-    }
-    return call.error;
-}
-
-static cudaError_t launch_error(const cudaLaunchConfig_t *config, const void *kernel)
-{
-    dim3 grid = config->gridDim, block = config->blockDim;
-    auto allowed = shared_bytes_allowed.find(kernel);
-    if (device_capability() < 80) {
-        return cudaErrorNoKernelImageForDevice;
-    }
-    if (!grid.x || !grid.y || !grid.z || grid.x > 0x7FFFFFFF || grid.y > 65535 || grid.z > 65535 ||
-        !block.x || !block.y || !block.z || block.z > 64 || config->numAttrs ||
-        (uint64_t)block.x * block.y * block.z > HOST_CUDA_THREADS_MAX) {
-        return cudaErrorInvalidConfiguration;
-    }
-    int bytes_max = allowed == shared_bytes_allowed.end() ? 48 * 1024 : std::max(48 * 1024, allowed->second);
-    return config->dynamicSmemBytes > (size_t)bytes_max ? cudaErrorInvalidValue : cudaSuccess;
-}
-
-cudaError_t host_cuda_launch(const cudaLaunchConfig_t *config, const void *kernel, HostCall host_call)
-{
-    ApiCall call;
-    std::shared_ptr<void> arguments(host_call.arguments, host_call.destroy);
-    cudaError_t error = call.error ? call.error : launch_error(config, kernel);
-    if (error) {
-        return call.end(error);
-    }
-    uint64_t seed = (uint64_t)setting("HOST_CUDA_SEED", 1) + ++launches_count * 0x632BE59BD9B4E019u;
-    Launch launch = {kernel, config->gridDim, config->blockDim, config->dynamicSmemBytes, host_call, seed};
-    bool fails = launches_count == (uint64_t)setting("HOST_CUDA_FAIL_AT", -1);
-    return enqueue(&call, config->stream,
-                   Work{[launch, arguments] { launch_run(launch); }, NULL, NULL, 0, false, fails});
 }

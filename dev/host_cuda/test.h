@@ -40,6 +40,7 @@ static inline int run_apart(void (*run)(void), char *text, size_t text_bytes)
     size_t count = 0;
     ssize_t read_now;
     pid_t child;
+    fflush(stdout); /* or a child that exits prints it again */
     if (pipe(ends) || (child = fork()) < 0) {
         return -1;
     }

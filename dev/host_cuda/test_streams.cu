@@ -1,5 +1,7 @@
 /* Streams run apart unless something orders them, threads in an order that the seed chooses, and a device can
  * be missing, old, small or broken. */
+#include <thread>
+
 #include "test.h"
 
 enum { SEEDS = 16 };
@@ -146,6 +148,41 @@ static void test_host_functions(void)
     EXPECT(ms >= 0.0f && ms < 60000.0f, "%g ms", ms);
 }
 
+/* The wait that HOST_CUDA_DROP_WAIT names is missing; no other is. */
+static void test_dropped_wait(void)
+{
+    setenv("HOST_CUDA_DROP_WAIT", "3", 1);
+    EXPECT(result_of_chain(true, true) == 1105, "waits 1 and 2 were not made");
+    setenv("HOST_CUDA_DROP_WAIT", "0", 1);
+    EXPECT(wrong_results(true, true) == 0, "waits are missing");
+    int wrong = 0, waits = 2 + 2 * SEEDS;
+    for (int i = 0; i < SEEDS; i++) {
+        char text[16];
+        snprintf(text, sizeof text, "%d", waits + 1);
+        setenv("HOST_CUDA_DROP_WAIT", text, 1);
+        wrong += result_of_chain(true, true) != 1105;
+        waits += 2;
+    }
+    EXPECT(wrong > 0, "a dropped wait never shows");
+}
+
+static void test_stream_query(void)
+{
+    cudaStream_t stream = stream_with(cudaStreamNonBlocking);
+    int *cell = on_device<int>(NULL, 1), queries = 0, least, greatest;
+    CUDA_CHECK(cudaStreamQuery(stream));
+    for (int i = 0; i < 5; i++) {
+        launch(set_value, 1, 1, 0, stream, cell, i);
+    }
+    while (cudaStreamQuery(stream) == cudaErrorNotReady) {
+        queries++;
+    }
+    EXPECT(queries >= 4, "%d queries", queries);
+    CUDA_CHECK(cudaGetLastError());
+    CUDA_CHECK(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    EXPECT(greatest < least, "%d, %d", least, greatest);
+}
+
 /* ---- threads ------------------------------------------------------------------------------------------ */
 
 __global__ void note_order(int *order, unsigned long long *next)
@@ -248,6 +285,36 @@ static void test_old_device(void)
     expect_error(cudaSetDevice(1), cudaErrorInvalidDevice);
 }
 
+/* Each thread begins on device 0, and kernels and events go to streams of the device that it has set. */
+static void test_several_devices(void)
+{
+    cudaEvent_t event;
+    cudaLaunchConfig_t config = {};
+    int count, device;
+    setenv("HOST_CUDA_DEVICES", "4", 1);
+    CUDA_CHECK(cudaGetDeviceCount(&count));
+    EXPECT(count == 4, "%d devices", count);
+    expect_error(cudaSetDevice(4), cudaErrorInvalidDevice);
+    CUDA_CHECK(cudaSetDevice(3));
+    int *cell = on_device<int>(NULL, 1), value = 0;
+    config.gridDim = config.blockDim = 1;
+    config.stream = stream_with(cudaStreamNonBlocking);
+    CUDA_CHECK(cudaEventCreate(&event));
+    CUDA_CHECK(cudaStreamSynchronize(0));
+    CUDA_CHECK(cudaLaunchKernelEx(&config, set_value, cell, 7));
+    CUDA_CHECK(cudaEventRecord(event, config.stream));
+    CUDA_CHECK(cudaEventSynchronize(event));
+    std::thread([&] {
+        CUDA_CHECK(cudaGetDevice(&device));
+        EXPECT(device == 0, "%d", device);
+        CUDA_CHECK(cudaMemcpyAsync(&value, cell, sizeof value, cudaMemcpyDeviceToHost, config.stream));
+        expect_error(cudaLaunchKernelEx(&config, set_value, cell, 8), cudaErrorInvalidResourceHandle);
+        CUDA_CHECK(cudaEventCreate(&event));
+        expect_error(cudaEventRecord(event, config.stream), cudaErrorInvalidResourceHandle);
+    }).join();
+    EXPECT(value == 7, "%d", value);
+}
+
 static void test_small_memory(void)
 {
     size_t free_bytes, total_bytes;
@@ -297,11 +364,14 @@ static const Test tests[] = {
     {"the NULL stream waits for blocking streams, and they for it", test_null_stream, NULL},
     {"what is asynchronous comes late", test_lateness, NULL},
     {"host functions, and time that passes", test_host_functions, NULL},
+    {"HOST_CUDA_DROP_WAIT drops one wait", test_dropped_wait, NULL},
+    {"streams are asked", test_stream_query, NULL},
     {"the seed chooses the order of threads", test_order_of_threads, NULL},
     {"a missing barrier shows in unchecked numbers", test_missing_barrier_shows, NULL},
     {"no device", test_no_device, NULL},
     {"an old driver", test_old_driver, NULL},
     {"an old device", test_old_device, NULL},
+    {"several devices", test_several_devices, NULL},
     {"little memory", test_small_memory, NULL},
     {"launches that no device takes", test_bad_launches, NULL},
     {"a fault in the middle", test_fault, NULL},

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # dev/host_cuda, which runs the CUDA sources on the CPU: it does what a GPU does, and finds the mistakes that
-# it promises to find. Needs a C++ compiler and nothing else.
+# it promises to find. Needs a C and a C++ compiler and nothing else.
 #   dev/test/test_host_cuda.sh        prints TAP
 set -u
 export LC_ALL=C GOMP_SPINCOUNT=1000 OMP_NUM_THREADS=2
@@ -16,6 +16,11 @@ compile() {
 for source in dev/host_cuda/*.cpp dev/host_cuda/switch/*.cpp; do
     [ "$(uname -m)" = x86_64 ] || [ "$(basename "$source")" != x86_64.cpp ] || continue
     compile -o "$work/$(basename "$source").o" "$source" || exit 1
+done
+# What its NCCL takes from the program: sockets and the ring.
+for source in llmc/comm/{net,ring}.c llmc/base/{memory,clock,error}.c; do
+    "${CC:-gcc}" -std=c11 -O1 -g -Wall -Wextra -Werror -Wno-format-truncation -I. -c \
+        -o "$work/$(basename "$source").o" "$source" || exit 1
 done
 mkdir "$work/portable" && mv "$work/portable.cpp.o" "$work/portable" || exit 1
 switch=$work/x86_64.cpp.o
@@ -40,6 +45,7 @@ try() {
     try test_faults "$switch" -fsanitize=thread
     try test_streams "$switch"
     try test_products "$switch"
+    try test_nccl "$switch"
 } | awk '/^1\.\./ { next }
     /^(not )?ok / { sub(/ok [0-9]+/, "ok " ++count) }
     { print }
