@@ -8,6 +8,14 @@ static uint64_t launches_count;
 
 /* ---- copies ------------------------------------------------------------------------------------------- */
 
+/* When a graph is launched, what it was captured with may be gone. */
+static void check_live(const char *function, const void *memory, size_t bytes, Memory kind)
+{
+    if (kind != MEMORY_NONE && bytes > 0 && memory_find(memory, bytes)->kind == MEMORY_NONE) {
+        check_failed(NULL, "%s in a graph: the %zu bytes at %p were freed", function, bytes, memory);
+    }
+}
+
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream)
 {
@@ -21,17 +29,23 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
     if ((needs_to && to_kind == MEMORY_NONE) || (needs_from && from_kind == MEMORY_NONE)) {
         return call.end(cudaErrorInvalidValue);
     }
-    if (from_kind == MEMORY_NONE) { /* pageable: read before the call returns */
+    bool is_captured = stream && stream->capture;
+    Work work([=] { memmove(to, from, bytes); });
+    if (is_captured) {
+        work.bind = [=](Work *) {
+            check_live("cudaMemcpyAsync", to, bytes, to_kind);
+            check_live("cudaMemcpyAsync", from, bytes, from_kind);
+        };
+    } else if (from_kind == MEMORY_NONE) { /* pageable: read before the call returns */
         const unsigned char *begin = (const unsigned char *)from;
         auto staged = std::make_shared<std::vector<unsigned char>>(begin, begin + bytes);
-        stream_push(&call, stream, Work([=] { memcpy(to, staged->data(), bytes); }));
-    } else {
-        stream_push(&call, stream, Work([=] { memmove(to, from, bytes); }));
+        work.run = [=] { memcpy(to, staged->data(), bytes); };
     }
-    if (to_kind == MEMORY_NONE) { /* pageable: written when the call returns */
+    cudaError_t error = stream_push(&call, stream, work);
+    if (!error && to_kind == MEMORY_NONE && !is_captured) { /* pageable: written when the call returns */
         stream_finish(&call, stream);
     }
-    return call.end(device_error());
+    return call.end(error ? error : device_error());
 }
 
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind)
@@ -46,7 +60,9 @@ cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t 
     if (bytes > 0 && !call.error && memory_find(memory, bytes)->kind == MEMORY_NONE) {
         return call.end(cudaErrorInvalidValue);
     }
-    return stream_push(&call, stream, Work([=] { memset(memory, value, bytes); }));
+    Work work([=] { memset(memory, value, bytes); });
+    work.bind = [=](Work *) { check_live("cudaMemsetAsync", memory, bytes, MEMORY_DEVICE); };
+    return stream_push(&call, stream, work);
 }
 
 cudaError_t cudaMemset(void *memory, int value, size_t bytes)

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#include "runtime.h"
+#include "streams.h"
 
 enum { GAP_BYTES = 1 << 20 }; /* around each allocation, so that what runs over its end meets nothing live */
 
@@ -150,8 +150,9 @@ bool memory_is_device(const void *memory)
 static cudaError_t allocate(ApiCall *call, void **memory, size_t bytes, Memory kind)
 {
     *memory = NULL;
-    if (call->error || bytes == 0) {
-        return call->error;
+    cudaError_t error = call->error ? call->error : capture_forbids(CAPTURE_USE_UNSAFE);
+    if (error || bytes == 0) {
+        return call->end(error);
     }
     if (kind == MEMORY_DEVICE && bytes > device_bytes_max() - device_bytes) {
         return call->end(cudaErrorMemoryAllocation);
@@ -174,6 +175,10 @@ static cudaError_t allocate(ApiCall *call, void **memory, size_t bytes, Memory k
 
 static cudaError_t release(ApiCall *call, void *memory, Memory kind)
 {
+    cudaError_t error = capture_forbids(CAPTURE_USE_UNSAFE);
+    if (error) {
+        return call->end(error);
+    }
     call->drain();
     if (call->error || memory == NULL) {
         return call->error;

@@ -1,6 +1,7 @@
 /* Streams: queues of work that runs only when somebody waits. Which stream goes on is random, unless events or
  * the NULL stream order them: each has a priority that now and then is drawn anew, so that one may run far
  * ahead of another. */
+#include <algorithm>
 #include <condition_variable>
 #include <map>
 #include <stdlib.h>
@@ -16,7 +17,7 @@ static std::condition_variable &queues_changed = *new std::condition_variable();
 static CUstream_st &legacy = *new CUstream_st{{}, true, false, 0, 0};
 static std::vector<CUstream_st *> &streams = *new std::vector<CUstream_st *>{&legacy};
 static cudaError_t fault, last_error;
-static uint64_t works_count, queued_count, waits_count, random_state;
+static uint64_t works_count, queued_count, random_state;
 
 /* ---- calls and errors --------------------------------------------------------------------------------- */
 
@@ -74,8 +75,19 @@ const char *cudaGetErrorString(cudaError_t error)
         {cudaErrorInvalidDevice, "invalid device ordinal"},
         {cudaErrorNoKernelImageForDevice, "no kernel image is available for execution on the device"},
         {cudaErrorInvalidResourceHandle, "invalid resource handle"},
+        {cudaErrorIllegalState, "the operation cannot be performed in the present state"},
         {cudaErrorNotReady, "device not ready"},
         {cudaErrorLaunchFailure, "unspecified launch failure"},
+        {cudaErrorStreamCaptureUnsupported, "operation not permitted when stream is capturing"},
+        {cudaErrorStreamCaptureInvalidated, "operation failed due to a previous error during capture"},
+        {cudaErrorStreamCaptureMerge, "operation would result in a merge of separate capture sequences"},
+        {cudaErrorStreamCaptureUnmatched, "capture was not ended in the same stream as it began"},
+        {cudaErrorStreamCaptureUnjoined, "capturing stream has unjoined work"},
+        {cudaErrorStreamCaptureIsolation, "dependency created on uncaptured work in another stream"},
+        {cudaErrorStreamCaptureImplicit, "operation would make the legacy stream depend on a capturing one"},
+        {cudaErrorCapturedEvent, "operation not permitted on an event last recorded in a capturing stream"},
+        {cudaErrorStreamCaptureWrongThread,
+         "attempt to terminate a thread-local capture from another thread"},
     };
     auto found = texts.find(error);
     return found == texts.end() ? "unrecognized error code" : found->second;
@@ -228,11 +240,8 @@ void ApiCall::drain(void)
     error = device_error();
 }
 
-cudaError_t stream_push(ApiCall *call, cudaStream_t stream, Work work)
+void stream_queue(cudaStream_t stream, Work work)
 {
-    if (call->error) {
-        return call->error;
-    }
     if (work.bind) {
         work.bind(&work);
     }
@@ -240,9 +249,29 @@ cudaError_t stream_push(ApiCall *call, cudaStream_t stream, Work work)
     queued_count++;
     (stream ? stream : &legacy)->queue.push_back(std::move(work));
     queues_changed.notify_all();
+}
+
+cudaError_t stream_limit(ApiCall *call)
+{
     while (queued_count > QUEUED_MAX && stream_progress(call, true)) {
     }
     return cudaSuccess;
+}
+
+cudaError_t stream_push(ApiCall *call, cudaStream_t stream, Work work)
+{
+    if (call->error) {
+        return call->error;
+    }
+    if (stream && stream->capture) {
+        return call->end(capture_add(stream, std::move(work), NULL));
+    }
+    cudaError_t error = stream ? cudaSuccess : capture_forbids(CAPTURE_USE_NULL_STREAM);
+    if (error) {
+        return call->end(error);
+    }
+    stream_queue(stream, std::move(work));
+    return stream_limit(call);
 }
 
 cudaError_t stream_enqueue(cudaStream_t stream, std::function<void()> run)
@@ -256,13 +285,30 @@ cudaError_t stream_enqueue(cudaStream_t stream, std::function<void()> run)
 
 /* ---- streams ------------------------------------------------------------------------------------------ */
 
+static cudaStream_t add_stream(bool is_blocking)
+{
+    streams.push_back(new CUstream_st{{}, is_blocking, false, random_next(&random_state), device_current()});
+    return streams.back();
+}
+
+cudaStream_t stream_add_hidden(void)
+{
+    return add_stream(false);
+}
+
+void stream_remove(cudaStream_t stream)
+{
+    streams.erase(std::find(streams.begin(), streams.end(), stream));
+    if (!stream->is_busy) { /* after a fault, what runs apart may still end */
+        delete stream;
+    }
+}
+
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned int flags, int)
 {
     ApiCall call;
     if (!call.error) {
-        *stream = new CUstream_st{
-            {}, flags != cudaStreamNonBlocking, false, random_next(&random_state), device_current()};
-        streams.push_back(*stream);
+        *stream = add_stream(flags != cudaStreamNonBlocking);
     }
     return call.error;
 }
@@ -288,12 +334,15 @@ bool stream_is_here(cudaStream_t stream)
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
     ApiCall call;
+    cudaError_t error = capture_forbids_stream(stream);
+    if (error) {
+        return call.end(error);
+    }
     stream_finish(&call, stream);
     return call.end(device_error());
 }
 
-/* Time passes while a program asks, so that asking in a loop ends. */
-static cudaError_t ask(ApiCall *call, const std::function<bool()> &is_done)
+cudaError_t stream_ask(ApiCall *call, const std::function<bool()> &is_done)
 {
     if (!is_done()) {
         stream_progress(call, false);
@@ -305,28 +354,29 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
     ApiCall call;
     const CUstream_st *which = stream ? stream : &legacy;
-    return ask(&call, [=] { return which->queue.empty(); });
+    cudaError_t error = capture_forbids_stream(stream);
+    return error ? call.end(error) : stream_ask(&call, [=] { return which->queue.empty(); });
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
     ApiCall call;
-    stream_finish(&call, stream);
-    for (size_t i = 0; i < streams.size(); i++) {
-        if (streams[i] == stream) {
-            streams.erase(streams.begin() + (long)i);
-            if (!stream->is_busy) { /* after a fault, what runs apart may still end */
-                delete stream;
-            }
-            break;
-        }
+    cudaError_t error = stream->capture ? capture_forbids_stream(stream) : cudaSuccess;
+    if (error) {
+        return call.end(error);
     }
+    stream_finish(&call, stream);
+    stream_remove(stream);
     return call.end(device_error());
 }
 
 cudaError_t cudaDeviceSynchronize(void)
 {
     ApiCall call;
+    cudaError_t error = capture_forbids(CAPTURE_USE_DEVICE);
+    if (error) {
+        return call.end(error);
+    }
     call.drain();
     return call.end(device_error());
 }
@@ -335,77 +385,4 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void 
 {
     ApiCall call;
     return stream_push(&call, stream, Work([=] { function(data); }, WORK_UNLOCKED));
-}
-
-/* ---- events ------------------------------------------------------------------------------------------- */
-
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags)
-{
-    ApiCall call;
-    bool has_time = !(flags & cudaEventDisableTiming);
-    *event = call.error ? NULL : new CUevent_st{NULL, has_time, device_current()};
-    return call.error;
-}
-
-cudaError_t cudaEventCreate(cudaEvent_t *event)
-{
-    return cudaEventCreateWithFlags(event, cudaEventDefault);
-}
-
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
-{
-    ApiCall call;
-    if (!call.error && stream && event->device != stream->device) {
-        return call.end(cudaErrorInvalidResourceHandle);
-    }
-    Work work;
-    work.records = event->record = std::make_shared<Record>();
-    return stream_push(&call, stream, work);
-}
-
-cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int)
-{
-    ApiCall call;
-    Work work;
-    if (++waits_count == (uint64_t)setting("HOST_CUDA_DROP_WAIT", 0) || !event->record) {
-        return call.error;
-    }
-    work.waits_for.push_back(event->record);
-    return stream_push(&call, stream, work);
-}
-
-cudaError_t cudaEventSynchronize(cudaEvent_t event)
-{
-    ApiCall call;
-    std::shared_ptr<Record> record = event->record;
-    while (record && !record->is_done && stream_progress(&call, true)) {
-    }
-    return call.end(device_error());
-}
-
-cudaError_t cudaEventQuery(cudaEvent_t event)
-{
-    ApiCall call;
-    std::shared_ptr<Record> record = event->record;
-    return ask(&call, [=] { return !record || record->is_done; });
-}
-
-cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end)
-{
-    ApiCall call;
-    if (!start->has_time || !end->has_time || !start->record || !end->record) {
-        return call.end(cudaErrorInvalidResourceHandle);
-    }
-    if (!start->record->is_done || !end->record->is_done) {
-        return cudaErrorNotReady;
-    }
-    *ms = std::chrono::duration<float, std::milli>(end->record->time - start->record->time).count();
-    return call.error;
-}
-
-cudaError_t cudaEventDestroy(cudaEvent_t event)
-{
-    ApiCall call;
-    delete event;
-    return call.error;
 }

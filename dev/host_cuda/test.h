@@ -110,4 +110,51 @@ static inline void from_device(T *to, const T *memory, size_t count)
     CUDA_CHECK(cudaMemcpy(to, memory, count * sizeof(T), cudaMemcpyDeviceToHost));
 }
 
+/* ---- streams ------------------------------------------------------------------------------------------ */
+
+static inline cudaStream_t new_stream(void)
+{
+    cudaStream_t stream;
+    CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    return stream;
+}
+
+static inline cudaEvent_t new_event(void)
+{
+    cudaEvent_t event;
+    CUDA_CHECK(cudaEventCreate(&event));
+    return event;
+}
+
+static inline int *pinned_ints(size_t count)
+{
+    int *memory;
+    CUDA_CHECK(cudaHostAlloc(&memory, count * sizeof(int), cudaHostAllocDefault));
+    return memory;
+}
+
+static inline void begin_capture(cudaStream_t stream)
+{
+    CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+}
+
+static inline cudaGraphExec_t end_capture(cudaStream_t stream)
+{
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    CUDA_CHECK(cudaStreamEndCapture(stream, &graph));
+    CUDA_CHECK(cudaGraphInstantiate(&exec, graph));
+    CUDA_CHECK(cudaGraphDestroy(graph));
+    return exec;
+}
+
+/* The later stream goes on when the earlier one has come here. */
+static inline void wait_for(cudaStream_t later, cudaStream_t earlier)
+{
+    cudaEvent_t event = new_event();
+    CUDA_CHECK(cudaEventRecord(event, earlier));
+    CUDA_CHECK(cudaStreamWaitEvent(later, event, 0));
+    CUDA_CHECK(cudaEventDestroy(event));
+}
+
 #endif

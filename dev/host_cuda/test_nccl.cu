@@ -1,100 +1,12 @@
 /* NCCL between processes: sums, order, mistakes that are named, peers that are lost. */
-#include <atomic>
 #include <signal.h>
-#include <sys/mman.h>
 #include <thread>
 
 #include "llmc/comm/nccl/nccl_library.cuh"
 
-#include "test.h"
+#include "test_ranks.h"
 
-enum { RANKS_MAX = 4, COUNT = 1001, SEEDS = 20, WRONG = 3 };
-
-#define NCCL_EXPECT(call)                                                                                    \
-    do {                                                                                                     \
-        ncclResult_t result_ = (call);                                                                       \
-        EXPECT(result_ == ncclSuccess, "%s", ncclGetErrorString(result_));                                   \
-    } while (0)
-
-/* What the processes of one test share. */
-struct Shared {
-    ncclUniqueId id;
-    std::atomic<int> is_invited, arrived, steps;
-};
-
-struct Rank {
-    int rank, rank_count;
-    Shared *shared;
-    ncclComm_t comm;
-    cudaStream_t compute, communication;
-};
-
-static cudaStream_t new_stream(void)
-{
-    cudaStream_t stream;
-    CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    return stream;
-}
-
-static void join(Rank *self)
-{
-    if (self->rank == 0) {
-        NCCL_EXPECT(ncclGetUniqueId(&self->shared->id));
-        self->shared->is_invited = 1;
-    }
-    while (!self->shared->is_invited) {
-        usleep(1000);
-    }
-    NCCL_EXPECT(ncclCommInitRank(&self->comm, self->rank_count, self->shared->id, self->rank));
-    self->compute = new_stream();
-    self->communication = new_stream();
-}
-
-typedef void RankMain(Rank *self);
-
-static void run_rank(Rank self, RankMain *run, int seed)
-{
-    char text[16];
-    snprintf(text, sizeof text, "%d", seed);
-    setenv("HOST_CUDA_SEED", text, 1);
-    alarm(60);
-    join(&self);
-    run(&self);
-    _exit(0);
-}
-
-/* Run in so many processes. The exit code of each; only the last rank's complaints are seen. */
-static void run_ranks(int codes[RANKS_MAX], int rank_count, RankMain *run, int seed)
-{
-    pid_t children[RANKS_MAX];
-    Shared *shared =
-        (Shared *)mmap(NULL, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    for (int rank = 0; rank < rank_count; rank++) {
-        children[rank] = fork();
-        if (children[rank] == 0) {
-            if (rank < rank_count - 1) {
-                EXPECT(freopen("/dev/null", "w", stderr), "/dev/null");
-            }
-            run_rank(Rank{rank, rank_count, shared, NULL, NULL, NULL}, run, seed);
-        }
-    }
-    for (int rank = rank_count - 1; rank >= 0; rank--) {
-        int status = 0;
-        waitpid(children[rank], &status, 0);
-        codes[rank] = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    }
-    munmap(shared, sizeof(Shared));
-}
-
-template <RankMain *run, int rank_count>
-static void in_ranks(void)
-{
-    int codes[RANKS_MAX];
-    run_ranks(codes, rank_count, run, 1);
-    for (int rank = 0; rank < rank_count; rank++) {
-        EXPECT(codes[rank] == 0, "rank %d of %d: exit code %d", rank, rank_count, codes[rank]);
-    }
-}
+enum { COUNT = 1001, SEEDS = 20, WRONG = 3 };
 
 /* ---- sums --------------------------------------------------------------------------------------------- */
 
@@ -200,26 +112,67 @@ static void bucket(Rank *self)
     _exit(found == 2 * 5 * N ? 0 : WRONG);
 }
 
-static int wrong_seeds(const char *dropped)
+/* The same twice in a graph, which runs with other input each time. Its first wait forks. */
+static void captured_bucket(Rank *self)
+{
+    int64_t *cells = on_device<int64_t>(NULL, 2), *in = (int64_t *)pinned_ints(4), *out = in + 1;
+    int64_t N = self->rank_count;
+    bool is_wrong = false;
+    CUDA_CHECK(cudaDeviceSynchronize());
+    begin_capture(self->compute);
+    wait_for(self->communication, self->compute);
+    CUDA_CHECK(cudaMemcpyAsync(cells, in, sizeof *in, cudaMemcpyHostToDevice, self->compute));
+    wait_for(self->communication, self->compute);
+    NCCL_EXPECT(ncclGroupStart());
+    for (int i = 0; i < 2; i++) {
+        NCCL_EXPECT(ncclAllReduce(cells, cells, 1, ncclInt64, ncclSum, self->comm, self->communication));
+    }
+    NCCL_EXPECT(ncclGroupEnd());
+    wait_for(self->compute, self->communication);
+    launch(double_value, 1, 1, 0, self->compute, cells + 1, (const int64_t *)cells);
+    CUDA_CHECK(cudaMemcpyAsync(out, cells + 1, sizeof *out, cudaMemcpyDeviceToHost, self->compute));
+    wait_for(self->compute, self->communication);
+    cudaGraphExec_t exec = end_capture(self->compute);
+    for (int i = 1; i <= 3; i++) {
+        *in = i * (self->rank + 1);
+        CUDA_CHECK(cudaGraphLaunch(exec, self->compute));
+        CUDA_CHECK(cudaStreamSynchronize(self->compute));
+        is_wrong = is_wrong || *out != i * N * N * (N + 1);
+    }
+    NCCL_EXPECT(ncclCommDestroy(self->comm));
+    _exit(is_wrong ? WRONG : 0);
+}
+
+/* How many seeds give a wrong result when this wait is dropped. */
+static int wrong_seeds(RankMain *run, int rank_count, const char *dropped)
 {
     int wrong = 0;
     setenv("HOST_CUDA_DROP_WAIT", dropped, 1);
     for (int seed = 1; seed <= SEEDS; seed++) {
         int codes[RANKS_MAX];
-        run_ranks(codes, 2, bucket, seed);
-        for (int rank = 0; rank < 2; rank++) {
+        bool is_wrong = false;
+        run_ranks(codes, rank_count, run, seed);
+        for (int rank = 0; rank < rank_count; rank++) {
             EXPECT(codes[rank] == 0 || codes[rank] == WRONG, "rank %d: exit code %d", rank, codes[rank]);
+            is_wrong = is_wrong || codes[rank];
         }
-        wrong += codes[0] || codes[1];
+        wrong += is_wrong;
     }
     return wrong;
 }
 
 static void test_order(void)
 {
-    EXPECT(wrong_seeds("0") == 0, "events do not order all-reduces");
-    EXPECT(wrong_seeds("1") > 0, "no seed shows that the all-reduce does not wait");
-    EXPECT(wrong_seeds("2") > 0, "no seed shows that nothing waits for the all-reduce");
+    EXPECT(wrong_seeds(bucket, 3, "0") == 0, "events do not order all-reduces");
+    EXPECT(wrong_seeds(bucket, 2, "1") > 0, "no seed shows that the all-reduce does not wait");
+    EXPECT(wrong_seeds(bucket, 2, "2") > 0, "no seed shows that nothing waits for the all-reduce");
+}
+
+static void test_order_in_graph(void)
+{
+    EXPECT(wrong_seeds(captured_bucket, 3, "0") == 0, "events do not order all-reduces");
+    EXPECT(wrong_seeds(captured_bucket, 2, "2") > 0, "no seed shows that the all-reduce does not wait");
+    EXPECT(wrong_seeds(captured_bucket, 2, "3") > 0, "no seed shows that nothing waits for the all-reduce");
 }
 
 /* While rank 0 waits for its compute stream, rank 1 waits for rank 0: the all-reduce, which either may have
@@ -442,6 +395,7 @@ static const Test tests[] = {
     {"groups in groups", in_ranks<groups, 3>, NULL},
     {"one communicator on two streams", in_ranks<two_streams, 3>, NULL},
     {"events order all-reduces, and a missing one shows", test_order, NULL},
+    {"the same in a graph", test_order_in_graph, NULL},
     {"other streams go on", in_ranks<other_streams_go_on, 2>, NULL},
     {"a peer is killed: an error is told, an abort ends it", test_lost_peer, NULL},
     {"a peer does not come: an abort ends it", in_ranks<stuck_peer, 2>, NULL},

@@ -45,6 +45,7 @@ try() {
     try test_faults "$switch" -fsanitize=thread
     try test_streams "$switch"
     try test_products "$switch"
+    try test_graphs "$switch"
     try test_nccl "$switch"
 } | awk '/^1\.\./ { next }
     /^(not )?ok / { sub(/ok [0-9]+/, "ok " ++count) }
