@@ -87,10 +87,10 @@ static void fake_read_state(const Model *model, StateKind kind, int64_t offset, 
     }
 }
 
-static double fake_peak_flops(const Model *model)
+static void fake_describe(ModelFacts *facts, const Model *model)
 {
     (void)model;
-    return 0;
+    *facts = (ModelFacts){.memory_bytes = 0};
 }
 
 static const Backend fake_backend = {.name = "fake",
@@ -99,7 +99,7 @@ static const Backend fake_backend = {.name = "fake",
                                      .update = fake_update,
                                      .evaluate = fake_evaluate,
                                      .read_state = fake_read_state,
-                                     .peak_flops = fake_peak_flops};
+                                     .describe = fake_describe};
 
 /* ---- a run on it -----------------------------------------------------------------------------------------
  */

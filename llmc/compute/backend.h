@@ -36,6 +36,8 @@ typedef struct ModelConfig {
     uint64_t seed;      /* for dropout */
     int is_inference;   /* no gradients, no moments: evaluate and decode only */
     int is_distributed; /* other ranks do other slots: the last slot keeps late rows apart */
+    int autotunes;      /* time the choices that the device leaves open, unless plans are given */
+    const char *plans;  /* the choices of another model, to be made again, or NULL; read by create only */
 } ModelConfig;
 
 typedef enum StateKind {
@@ -93,6 +95,14 @@ typedef struct StepResult {
     int is_skipped; /* loss or gradient not finite or out of range: weights and moments are as before */
 } StepResult;
 
+/* What there is to tell of a model. */
+typedef struct ModelFacts {
+    size_t memory_bytes; /* held on the device */
+    double peak_flops;   /* operations a second that mfu refers to, 0 where unknown */
+    const char *plans;   /* how it multiplies, one line a product (ModelConfig.plans takes the same); owned by
+                            the model. NULL where it has no choice, or took the device's standard one */
+} ModelFacts;
+
 typedef struct Backend {
     const char *name;
 
@@ -125,11 +135,7 @@ typedef struct Backend {
      * and write the logits (V) fp32 after the last. position + count <= shape.block_size. */
     void (*decode)(Model *model, const int32_t *tokens, int count, int position, float *logits);
 
-    /* Bytes held on the device. */
-    size_t (*memory_bytes)(const Model *model);
-
-    /* Operations a second that mfu refers to, 0 where unknown. */
-    double (*peak_flops)(const Model *model);
+    void (*describe)(ModelFacts *facts, const Model *model);
 } Backend;
 
 #ifdef __cplusplus

@@ -46,12 +46,13 @@ static void print_run(const Run *run)
     const Options *options = &run->options;
     const RunModel *model = &run->model;
     char parameters[FORMAT_COUNT_BYTES], bytes[FORMAT_COUNT_BYTES], tokens[FORMAT_COUNT_BYTES];
+    ModelFacts facts;
+    model->backend->describe(&facts, model->model);
     options_print_summary(options, stdout);
     options_print_notices(options, stdout);
     printf("model: %s parameters on %s, %d threads, %s MiB\n",
            format_count(parameters, model_shape_parameters(&model->table.shape)), model->backend->name,
-           omp_get_max_threads(),
-           format_count(bytes, (int64_t)(model->backend->memory_bytes(model->model) >> 20)));
+           omp_get_max_threads(), format_count(bytes, (int64_t)(facts.memory_bytes >> 20)));
     if (run->train_set) {
         printf("data: %s tokens to train on", format_count(tokens, data_set_tokens(run->train_set)));
         if (run->val_set) {
@@ -72,11 +73,10 @@ static void print_run(const Run *run)
         printf("nothing left to train: %" PRId64 " updates made, max_iters=%" PRId64 "\n", run->step,
                options->max_iters);
     }
-    double peak = model->backend->peak_flops(model->model);
-    if (run->is_training && peak > 0) {
+    if (run->is_training && facts.peak_flops > 0) {
         printf("mfu: tokens/s x %.4g operations (6 x parameters without wpe + 12 L C T), of a peak of %.4g a "
                "second\n",
-               model_shape_flops_per_token(&model->table.shape, (int)options->block_size), peak);
+               model_shape_flops_per_token(&model->table.shape, (int)options->block_size), facts.peak_flops);
     }
     fflush(stdout);
 }

@@ -145,7 +145,9 @@ static void finish_step(Loop *loop, const StepResult *result, double begin_ms, d
                     (double)options->block_size;
     double rate = tokens / (now_ms - begin_ms) * 1e3;
     const RunModel *model = &run->model;
-    double peak = model->backend->peak_flops(model->model) * run->rank_count;
+    ModelFacts facts;
+    model->backend->describe(&facts, model->model);
+    double peak = facts.peak_flops * run->rank_count;
     double flops = model_shape_flops_per_token(&model->table.shape, (int)options->block_size);
     LogStep line = {.iter = iter,
                     .loss = result->loss,

@@ -23,15 +23,10 @@ static void read_state(const Model *model, StateKind kind, int64_t offset, float
     }
 }
 
-static size_t memory_bytes(const Model *model)
+/* Clocks and vector units differ too much to name one peak. */
+static void describe(ModelFacts *facts, const Model *model)
 {
-    return model->bytes;
-}
-
-static double peak_flops(const Model *model)
-{
-    (void)model; /* clocks and vector units differ too much to name one number */
-    return 0;
+    *facts = (ModelFacts){.memory_bytes = model->bytes};
 }
 
 const Backend CPU_BACKEND;
@@ -45,5 +40,4 @@ const Backend CPU_BACKEND = {.name = "cpu " CPU_LEVEL_NAME,
                              .update = cpu_model_update,
                              .evaluate = cpu_model_evaluate,
                              .decode = cpu_model_decode,
-                             .memory_bytes = memory_bytes,
-                             .peak_flops = peak_flops};
+                             .describe = describe};

@@ -14,11 +14,6 @@ void cuda_fault(const char *file, int line, const char *call, const char *what)
     error_exit(EXIT_FAULT, "GPU fault: %s (%s:%d, %.60s); %s", what, file, line, call, way_out);
 }
 
-static size_t memory_bytes(const Model *model)
-{
-    return model->bytes;
-}
-
 /* Dense bf16 products a second as the makers' data sheets give them; others are unknown. */
 static double peak_flops(const Model *model)
 {
@@ -39,6 +34,11 @@ static double peak_flops(const Model *model)
         }
     }
     return 0;
+}
+
+static void describe(ModelFacts *facts, const Model *model)
+{
+    *facts = ModelFacts{model->bytes, peak_flops(model), NULL};
 }
 
 /* A driver must be there, and know this toolkit's version. */
@@ -69,8 +69,7 @@ const Backend *cuda_backend(Error *error)
                                     .update = cuda_model_update,
                                     .evaluate = cuda_model_evaluate,
                                     .decode = cuda_model_decode,
-                                    .memory_bytes = memory_bytes,
-                                    .peak_flops = peak_flops};
+                                    .describe = describe};
     int count = 0;
     cudaError_t status = cudaGetDeviceCount(&count);
     if (check_driver(status, error) != 0) {
