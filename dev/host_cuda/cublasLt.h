@@ -68,7 +68,9 @@ enum cublasLtMatmulAlgoConfigAttributes_t {
     CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME = 3,
     CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING = 4,
     CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION = 5,
-    CUBLASLT_ALGO_CONFIG_STAGES_ID = 6
+    CUBLASLT_ALGO_CONFIG_STAGES_ID = 6,
+    CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID = 7,
+    CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID = 8
 };
 
 typedef struct cublasLtContext *cublasLtHandle_t;
@@ -77,7 +79,7 @@ typedef struct HostMatrixLayout *cublasLtMatrixLayout_t;
 typedef struct HostMatmulPreference *cublasLtMatmulPreference_t;
 
 struct cublasLtMatmulAlgo_t {
-    uint64_t data[8]; /* [0]: 1 if it is an algorithm */
+    uint64_t data[8]; /* its configuration: 32 bits an attribute */
 };
 
 struct cublasLtMatmulHeuristicResult_t {
@@ -115,6 +117,17 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t library, cublasLt
 cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *algo,
                                                     cublasLtMatmulAlgoConfigAttributes_t what, void *value,
                                                     size_t bytes, size_t *written);
+cublasStatus_t cublasLtMatmulAlgoInit(cublasLtHandle_t library, cublasComputeType_t compute,
+                                      cudaDataType scale, cudaDataType a, cudaDataType b, cudaDataType c,
+                                      cudaDataType d, int id, cublasLtMatmulAlgo_t *algo);
+cublasStatus_t cublasLtMatmulAlgoConfigSetAttribute(cublasLtMatmulAlgo_t *algo,
+                                                    cublasLtMatmulAlgoConfigAttributes_t what,
+                                                    const void *value, size_t bytes);
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t library, cublasLtMatmulDesc_t desc,
+                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                       cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                       const cublasLtMatmulAlgo_t *algo,
+                                       cublasLtMatmulHeuristicResult_t *result);
 /* D = epilogue(alpha op(A) op(B) + beta C), queued for the stream; alpha and beta are read at once. */
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t library, cublasLtMatmulDesc_t desc, const void *alpha,
                               const void *A, cublasLtMatrixLayout_t a, const void *B,

@@ -1,7 +1,10 @@
-/* cuBLASLt's products, by plain loops: fp32 sums in the order of k, whatever the number of threads. */
+/* cuBLASLt's products, by plain loops: fp32 sums in the order of k, whatever the number of threads; or, by the
+ * second algorithm, sums of the two halves of k, added last. */
 #include "cublasLt.h"
 #include "cuda_bf16.h"
 #include "runtime.h"
+
+#include <unistd.h>
 
 struct cublasLtContext {
     int unused;
@@ -124,21 +127,65 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
                what == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES ? 8 : 4);
 }
 
-/* ---- algorithms: there is one ------------------------------------------------------------------------- */
+/* ---- algorithms ---------------------------------------------------------------------------------------
+ * There is one, which may cut K into parts. Whoever wants another order of sums asks for more parts. */
 
-cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *,
+enum { ALGORITHM = 1, PARTS_MAX = 8 };
+
+static size_t attribute_bytes(cublasLtMatmulAlgoConfigAttributes_t what)
+{
+    return what >= CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID ? 2 : 4;
+}
+
+static uint32_t attribute(const cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoConfigAttributes_t what)
+{
+    uint32_t value;
+    memcpy(&value, (const char *)algo->data + 4 * what, sizeof value);
+    return value;
+}
+
+static void set_attribute(cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoConfigAttributes_t what,
+                          uint32_t value)
+{
+    memcpy((char *)algo->data + 4 * what, &value, sizeof value);
+}
+
+cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *algo,
                                                     cublasLtMatmulAlgoConfigAttributes_t what, void *value,
                                                     size_t bytes, size_t *written)
 {
-    int number = what == CUBLASLT_ALGO_CONFIG_ID || what == CUBLASLT_ALGO_CONFIG_SPLITK_NUM ? 1 : 0;
-    if (bytes < sizeof number) {
+    uint32_t number = attribute(algo, what);
+    if (bytes != attribute_bytes(what)) {
         return CUBLAS_STATUS_INVALID_VALUE;
     }
-    memcpy(value, &number, sizeof number);
+    memcpy(value, &number, bytes);
     if (written) {
-        *written = sizeof number;
+        *written = bytes;
     }
     return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoConfigSetAttribute(cublasLtMatmulAlgo_t *algo,
+                                                    cublasLtMatmulAlgoConfigAttributes_t what,
+                                                    const void *value, size_t bytes)
+{
+    uint32_t number = 0;
+    if (bytes != attribute_bytes(what) || what == CUBLASLT_ALGO_CONFIG_ID) {
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    memcpy(&number, value, bytes);
+    set_attribute(algo, what, number);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoInit(cublasLtHandle_t, cublasComputeType_t, cudaDataType, cudaDataType,
+                                      cudaDataType, cudaDataType, cudaDataType, int id,
+                                      cublasLtMatmulAlgo_t *algo)
+{
+    *algo = cublasLtMatmulAlgo_t();
+    set_attribute(algo, CUBLASLT_ALGO_CONFIG_ID, (uint32_t)id);
+    set_attribute(algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, 1);
+    return id == ALGORITHM ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 
 /* ---- the product -------------------------------------------------------------------------------------- */
@@ -152,7 +199,7 @@ struct Product {
     int64_t m, n, k; /* of D = op(A) op(B): (m,k) (k,n) */
     Operand a, b, c, d, bias, aux;
     bool is_a_transposed, is_b_transposed;
-    int epilogue;
+    int epilogue, parts; /* of k, one after the other, each summed by itself */
     float alpha, beta;
 };
 
@@ -212,18 +259,26 @@ enum { TILE_ROWS = 64, TILE_COLUMNS = 4 };
 static void multiply_rows(const Product &p, int64_t first, const float *a, const float *b)
 {
     for (int64_t column = 0; column < p.n; column += TILE_COLUMNS) {
-        float sums[TILE_COLUMNS][TILE_ROWS] = {};
-        for (int64_t k = 0; k < p.k; k++) {
+        float totals[TILE_COLUMNS][TILE_ROWS] = {};
+        for (int part = 0; part < p.parts; part++) {
+            float sums[TILE_COLUMNS][TILE_ROWS] = {};
+            for (int64_t k = p.k * part / p.parts; k < p.k * (part + 1) / p.parts; k++) {
+                for (int j = 0; j < TILE_COLUMNS; j++) {
+                    float factor = b[(column + j) * p.k + k];
+                    for (int i = 0; i < TILE_ROWS; i++) {
+                        sums[j][i] += a[k * TILE_ROWS + i] * factor;
+                    }
+                }
+            }
             for (int j = 0; j < TILE_COLUMNS; j++) {
-                float factor = b[(column + j) * p.k + k];
                 for (int i = 0; i < TILE_ROWS; i++) {
-                    sums[j][i] += a[k * TILE_ROWS + i] * factor;
+                    totals[j][i] += sums[j][i];
                 }
             }
         }
         for (int j = 0; j < TILE_COLUMNS && column + j < p.n; j++) {
             for (int i = 0; i < TILE_ROWS && first + i < p.m; i++) {
-                finish(p, first + i, column + j, sums[j][i]);
+                finish(p, first + i, column + j, totals[j][i]);
             }
         }
     }
@@ -336,48 +391,104 @@ static cublasStatus_t describe(Product *p, const HostMatmulDesc *desc, const Hos
     return is_missing ? CUBLAS_STATUS_INVALID_VALUE : CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc,
-                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
-                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
-                                              cublasLtMatmulPreference_t, int requested,
-                                              cublasLtMatmulHeuristicResult_t *results, int *found)
+/* The sums of parts are exchanged in fp32, through the workspace. */
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a,
+                                       cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
+                                       cublasLtMatrixLayout_t d, const cublasLtMatmulAlgo_t *algo,
+                                       cublasLtMatmulHeuristicResult_t *result)
 {
     Product product;
+    uint32_t parts = attribute(algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM);
+    uint32_t scheme = attribute(algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME);
+    *result = cublasLtMatmulHeuristicResult_t();
+    result->algo = *algo;
+    result->state = describe(&product, desc, a, b, c, d);
+    if (result->state != CUBLAS_STATUS_SUCCESS) {
+        return result->state;
+    }
+    bool is_known = attribute(algo, CUBLASLT_ALGO_CONFIG_ID) == ALGORITHM && parts >= 1 &&
+                    parts <= PARTS_MAX && parts <= product.k &&
+                    scheme == (parts > 1 ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
+                                         : CUBLASLT_REDUCTION_SCHEME_NONE);
+    bool is_left_out =
+        product.epilogue != CUBLASLT_EPILOGUE_DEFAULT && setting("HOST_CUDA_EPILOGUES", 1) == 0;
+    if (!is_known || is_left_out || setting("HOST_CUDA_PRODUCTS", 1) == 0) {
+        result->state = CUBLAS_STATUS_NOT_SUPPORTED;
+    }
+    result->workspaceSize = parts > 1 ? (size_t)(product.m * product.n * parts) * sizeof(float) : 0;
+    result->wavesCount = 1;
+    return result->state;
+}
+
+/* First K as one, then in two parts. */
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t library, cublasLtMatmulDesc_t desc,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t preference, int requested,
+                                              cublasLtMatmulHeuristicResult_t *results, int *found)
+{
     *found = 0;
     if (requested < 1) {
         return CUBLAS_STATUS_INVALID_VALUE;
     }
-    results[0] = cublasLtMatmulHeuristicResult_t();
-    results[0].algo.data[0] = 1;
-    results[0].wavesCount = 1;
-    results[0].state = describe(&product, desc, a, b, c, d);
-    if (product.epilogue != CUBLASLT_EPILOGUE_DEFAULT && setting("HOST_CUDA_EPILOGUES", 1) == 0) {
-        results[0].state = CUBLAS_STATUS_NOT_SUPPORTED;
+    for (uint32_t parts = 1; parts <= 2 && *found < requested; parts++) {
+        cublasLtMatmulHeuristicResult_t *result = &results[*found];
+        cublasLtMatmulAlgo_t algo = cublasLtMatmulAlgo_t();
+        uint32_t scheme = parts > 1 ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : 0;
+        set_attribute(&algo, CUBLASLT_ALGO_CONFIG_ID, ALGORITHM);
+        set_attribute(&algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, parts);
+        set_attribute(&algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, scheme);
+        cublasStatus_t status = cublasLtMatmulAlgoCheck(library, desc, a, b, c, d, &algo, result);
+        if (status != CUBLAS_STATUS_SUCCESS) {
+            return *found ? CUBLAS_STATUS_SUCCESS : status;
+        }
+        int64_t schemes = preference ? preference->attributes[CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK] : 0;
+        int64_t space = preference ? preference->attributes[CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES] : 0;
+        *found += (scheme & ~schemes) == 0 && (int64_t)result->workspaceSize <= space;
     }
-    *found = results[0].state == CUBLAS_STATUS_SUCCESS;
-    return results[0].state;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* Lets products by other algorithms than the one of HOST_CUDA_PREFERS parts take their time, so that what
+ * times them finds it the quickest. */
+static void dawdle(int parts)
+{
+    long long preferred = setting("HOST_CUDA_PREFERS", 0);
+    if (preferred > 0 && parts != preferred) {
+        usleep(2000);
+    }
 }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t library, cublasLtMatmulDesc_t desc, const void *alpha,
                               const void *A, cublasLtMatrixLayout_t a, const void *B,
                               cublasLtMatrixLayout_t b, const void *beta, const void *C,
                               cublasLtMatrixLayout_t c, void *D, cublasLtMatrixLayout_t d,
-                              const cublasLtMatmulAlgo_t *algo, void *, size_t, cudaStream_t stream)
+                              const cublasLtMatmulAlgo_t *algo, void *workspace, size_t workspace_bytes,
+                              cudaStream_t stream)
 {
     Product product;
-    if (!library || (algo && algo->data[0] != 1)) {
+    cublasLtMatmulHeuristicResult_t checked;
+    if (!library || !algo) {
         return CUBLAS_STATUS_INVALID_VALUE;
     }
-    cublasStatus_t status = describe(&product, desc, a, b, c, d);
+    cublasStatus_t status = cublasLtMatmulAlgoCheck(library, desc, a, b, c, d, algo, &checked);
     if (status != CUBLAS_STATUS_SUCCESS) {
         return status;
     }
+    if (checked.workspaceSize > (workspace ? workspace_bytes : 0)) {
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    describe(&product, desc, a, b, c, d);
+    product.parts = (int)attribute(algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM);
     product.alpha = *(const float *)alpha;
     product.beta = *(const float *)beta;
     product.a.data = (unsigned char *)A;
     product.b.data = (unsigned char *)B;
     product.c.data = product.beta != 0 ? (unsigned char *)C : NULL;
     product.d.data = (unsigned char *)D;
-    return stream_enqueue(stream, [product] { multiply(product); }) ? CUBLAS_STATUS_EXECUTION_FAILED
-                                                                    : CUBLAS_STATUS_SUCCESS;
+    auto work = [product] {
+        dawdle(product.parts);
+        multiply(product);
+    };
+    return stream_enqueue(stream, work) ? CUBLAS_STATUS_EXECUTION_FAILED : CUBLAS_STATUS_SUCCESS;
 }
