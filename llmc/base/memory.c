@@ -60,6 +60,11 @@ void *memory_grow(void *block, size_t old_count, size_t new_count, size_t elemen
     return grown;
 }
 
+char *memory_copy_text(const char *text, const char *what)
+{
+    return text ? memcpy(memory_alloc(strlen(text) + 1, 1, what), text, strlen(text) + 1) : NULL;
+}
+
 size_t memory_peak_bytes(void)
 {
     struct rusage usage;

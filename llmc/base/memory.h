@@ -25,6 +25,9 @@ void memory_free(void *block);
 /* Grow a block from memory_alloc to new_count elements, keeping old_count of them. Returns the new block. */
 void *memory_grow(void *block, size_t old_count, size_t new_count, size_t element_bytes, const char *what);
 
+/* A copy of a text; NULL stays NULL. The caller frees it with memory_free. */
+char *memory_copy_text(const char *text, const char *what);
+
 /* Peak resident bytes of this process so far. */
 size_t memory_peak_bytes(void);
 

@@ -37,7 +37,8 @@ typedef struct ModelConfig {
     int is_inference;   /* no gradients, no moments: evaluate and decode only */
     int is_distributed; /* other ranks do other slots: the last slot keeps late rows apart */
     int autotunes;      /* time the choices that the device leaves open, unless plans are given */
-    const char *plans;  /* the choices of another model, to be made again, or NULL; read by create only */
+    const char *plans;  /* the choices of another model (model/plans.h), to be made again where they fit, or
+                           NULL; read by create only */
 } ModelConfig;
 
 typedef enum StateKind {
@@ -99,8 +100,10 @@ typedef struct StepResult {
 typedef struct ModelFacts {
     size_t memory_bytes; /* held on the device */
     double peak_flops;   /* operations a second that mfu refers to, 0 where unknown */
-    const char *plans;   /* how it multiplies, one line a product (ModelConfig.plans takes the same); owned by
-                            the model. NULL where it has no choice, or took the device's standard one */
+    const char
+        *plans; /* how it multiplies (model/plans.h), where that was given or timed, else NULL; owned by
+                            the model, as is the next */
+    const char *plans_notice; /* why plans that were given are not used, or not all; NULL if they are */
 } ModelFacts;
 
 typedef struct Backend {

@@ -103,6 +103,43 @@ void log_start(Log *log, const LogStart *start)
     end_line(log);
 }
 
+/* One line of a text, as JSON. Returns the line after it. */
+static const char *print_line(FILE *out, const char *text)
+{
+    char line[256];
+    size_t bytes = strcspn(text, "\n");
+    snprintf(line, sizeof(line), "%.*s", (int)bytes, text);
+    json_print_string(out, line);
+    return text + bytes + (text[bytes] == '\n');
+}
+
+void log_plans(Log *log, int64_t iter, const char *text, int is_repeated)
+{
+    if (!log->console) {
+        return;
+    }
+    int products = -1;
+    for (const char *c = text; *c; c++) {
+        products += *c == '\n';
+    }
+    fprintf(log->console, "plans: %d products %s %.*s\n", products,
+            is_repeated ? "as in the snapshot, nothing timed, on" : "timed on", (int)strcspn(text, "\n"),
+            text);
+    fflush(log->console);
+    if (log->file) {
+        fprintf(log->file, "{\"event\":\"plans\",\"iter\":%" PRId64 ",\"repeated\":%s,\"device\":", iter,
+                is_repeated ? "true" : "false");
+        text = print_line(log->file, text);
+        fputs(",\"plans\":[", log->file);
+        for (const char *comma = ""; *text; comma = ",") {
+            fputs(comma, log->file);
+            text = print_line(log->file, text);
+        }
+        putc(']', log->file);
+        end_line(log);
+    }
+}
+
 void log_step(Log *log, const LogStep *step)
 {
     if (!log->console) {

@@ -46,6 +46,8 @@ typedef struct LogStep {
 } LogStep;
 
 void log_start(Log *log, const LogStart *start);
+/* How products are computed from update `iter` on (model/plans.h): as a snapshot has it, or just timed. */
+void log_plans(Log *log, int64_t iter, const char *text, int is_repeated);
 void log_step(Log *log, const LogStep *step);
 void log_skip(Log *log, int64_t iter, const char *reason);
 void log_eval(Log *log, int64_t iter, double train_loss, double val_loss, double left_ms);

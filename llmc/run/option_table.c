@@ -99,6 +99,10 @@ const OptionSpec option_specs[] = {
     INTEGER("system", RUN, comm_timeout, "600", 1, 86400,
             "seconds after which a collective that is stuck stops the run"),
     BOOL("system", RUN, overlap, "true", "all-reduce while backward runs; false to measure what that gains"),
+    BOOL("system", RESULT, autotune, "false",
+         "time cuBLASLt's algorithms before the first step and take the quickest (CUDA); the choice is in "
+         "log and"
+         " snapshots, and a resume repeats it"),
     INTEGER("system", RUN, trace, "0", 0, 10000, "updates written to out_dir/trace.json; 0: none"),
 
     TEXT("sample", RUN, start, "\n", "text that samples go on from; FILE:PATH reads it from a file"),

@@ -48,7 +48,7 @@ typedef struct Options {
     int dtype, reduce;
     double bucket_cap_mb;
     int64_t threads, check_interval, max_bad_steps, comm_timeout, trace;
-    int overlap;
+    int overlap, autotune;
 
     OptionText start;
     int64_t num_samples, max_new_tokens;

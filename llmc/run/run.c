@@ -25,7 +25,7 @@ enum { SAMPLES_STANDARD = 10 /* nanoGPT's, for sample_only */ };
 
 /* ---- opening ------------------------------------------------------------------------------------------ */
 
-static int create_model(Run *run, const Backend *backend, Error *error)
+static int create_model(Run *run, const Origin *origin, const Backend *backend, Error *error)
 {
     const Options *options = &run->options;
     ModelConfig config = {.shape = options_shape(options),
@@ -38,7 +38,8 @@ static int create_model(Run *run, const Backend *backend, Error *error)
                           .seed = (uint64_t)options->seed,
                           .is_inference = !run->is_training,
                           .is_distributed = run->rank_count > 1};
-    return run_model_init(&run->model, backend, &config, error);
+    const char *recorded = origin->snapshot ? snapshot_info(origin->snapshot)->plans : NULL;
+    return run_create_model(run, backend, &config, recorded, error);
 }
 
 static void print_run(const Run *run)
@@ -112,13 +113,14 @@ static int open_parts(Run *run, Origin *origin, const Backend *backend, Error *e
     if (run->train_set) {
         run->data_fingerprint = data_set_fingerprint(run->train_set);
     }
-    if (create_model(run, backend, error) != 0 || open_log(run, error) != 0) {
+    if (create_model(run, origin, backend, error) != 0 || open_log(run, error) != 0) {
         return -1; /* a model that does not fit leaves no folder behind */
     }
     if (run->rank == 0) {
         print_run(run);
         origin_print(origin, options, stdout);
     }
+    run_print_plans(run, stdout);
     const SnapshotInfo *info = origin->snapshot ? snapshot_info(origin->snapshot) : NULL;
     if (info && run->is_training && run->rank == 0 && info->data_fingerprint != run->data_fingerprint) {
         printf("notice: the training data are not those that the snapshot was made with\n");
@@ -197,6 +199,9 @@ int run_open(Run *run, const Options *options, const Backend *backend, Error *er
                       .data_fingerprint = run->data_fingerprint,
                       .options = &run->options};
     log_start(&run->log, &start);
+    if (run->is_training && run->plans_origin != PLANS_NONE) {
+        log_plans(&run->log, run->step, run->plans, run->plans_origin == PLANS_REPEATED);
+    }
     return 0;
 }
 
@@ -208,8 +213,10 @@ void run_close(Run *run)
     data_set_free(run->train_set);
     data_set_free(run->val_set);
     run_model_release(&run->model);
+    memory_free(run->plans);
     run->train_set = NULL;
     run->val_set = NULL;
+    run->plans = NULL;
 }
 
 /* ---- what a run does besides training ------------------------------------------------------------------ */

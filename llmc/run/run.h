@@ -21,6 +21,9 @@ extern "C" {
 /* Why a run ended, as log.jsonl names it. */
 typedef enum EndReason { END_DONE, END_SIGNAL, END_BAD_STEPS } EndReason;
 
+/* Where the plans in use come from. */
+typedef enum PlansOrigin { PLANS_NONE, PLANS_TIMED, PLANS_REPEATED } PlansOrigin;
+
 /* Owned by the caller: run_open, run_close. */
 typedef struct Run {
     Options options; /* model options are those of the model, wherever it came from */
@@ -30,6 +33,9 @@ typedef struct Run {
     DataSet *val_set;   /* NULL where nothing is evaluated */
     uint64_t data_fingerprint;
     Log log;
+    char *plans; /* how products are computed (model/plans.h), for snapshots: those in use, else what the
+                    snapshot had, for the device they are for; NULL for none */
+    PlansOrigin plans_origin;
     int is_training; /* updates are left to make */
 
     int64_t step;           /* updates made: the next one is update `step` */
@@ -45,6 +51,13 @@ typedef struct Run {
  * before everything that can be checked has been. -1 with *error. */
 int run_open(Run *run, const Options *options, const Backend *backend, Error *error);
 void run_close(Run *run);
+
+/* plans.c. Create the model. It repeats the recorded plans (NULL for none) where they fit; else, with autotune,
+ * it times products: on rank 0, whose choice goes to all ranks. -1 with *error. */
+int run_create_model(Run *run, const Backend *backend, const ModelConfig *standard, const char *recorded,
+                     Error *error);
+/* What a user should know of them. */
+void run_print_plans(const Run *run, FILE *out);
 
 /* Evaluate both splits now and tell. -1 with *error (bad data); 0 also when a signal cut it short. */
 int run_evaluate(Run *run, double left_ms, Error *error);

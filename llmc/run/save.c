@@ -32,7 +32,8 @@ void run_save(Run *run)
         .bad_steps = run->bad_steps,
         .data_fingerprint = run->data_fingerprint,
         .version = PROGRAM_VERSION,
-        .options = json};
+        .options = json,
+        .plans = run->plans};
     if (!run->writer) {
         run->writer = create_writer(run);
     }

@@ -2,16 +2,19 @@
  *
  * The file is a row of zstd frames, each with a content checksum (`zstd -t` verifies it). Decompressed
  * (`zstd -d`) it is a safetensors file. Its `__metadata__` holds, all as strings:
- *   format             "llmc-snapshot"         format_version  "1"
- *   version            of the program that wrote it
- *   step               updates made            sample          the next sample n (section "Data" of the
- * loader) best_loss          lowest validation loss so far, "inf" before the first evaluation bad_steps
- * updates skipped in a row just before this one data_fingerprint   16 hex digits           options one JSON
- * object block_size, vocab_size, n_layer, n_head, n_embd Its tensors are those of the parameter table, three
- * times over: `param.NAME` (fp32 master weights), `moment1.NAME`, `moment2.NAME` (AdamW's), each as four U8
- * tensors `.../b0` .. `/b3` of the parameter's shape: byte 0 (lowest) to byte 3 (sign and exponent) of every
- * value. NAME is Hugging Face's without `transformer.`; matrices are [out,in]; vocabulary padding is not in
- * the file.
+ *
+ * - format "llmc-snapshot", format_version "1", version of the program that wrote it;
+ * - step, updates made; sample, the next sample n (section "Data" of the loader);
+ * - best_loss, the lowest validation loss so far, "inf" before the first evaluation;
+ * - bad_steps, updates skipped in a row just before this one;
+ * - data_fingerprint, 16 hex digits; options, one JSON object;
+ * - block_size, vocab_size, n_layer, n_head, n_embd;
+ * - plans, how products are computed (model/plans.h), in runs that timed it.
+ *
+ * Its tensors are those of the parameter table, three times over: `param.NAME` (fp32 master weights),
+ * `moment1.NAME`, `moment2.NAME` (AdamW's), each as four U8 tensors `.../b0` .. `/b3` of the parameter's shape:
+ * byte 0 (lowest) to byte 3 (sign and exponent) of every value. NAME is Hugging Face's without `transformer.`;
+ * matrices are [out,in]; vocabulary padding is not in the file.
  *
  * A file that opens has been read to its end: every checksum, the header, and each tensor's name, type, shape
  * and place hold. So nothing of a damaged file ever reaches a model.
@@ -41,6 +44,7 @@ typedef struct SnapshotInfo {
     uint64_t data_fingerprint;
     char version[SNAPSHOT_VERSION_BYTES_MAX];
     char *options; /* one JSON object. snapshot_write borrows it; after a read the info owns it */
+    char *plans;   /* how products are computed (model/plans.h), or NULL; owned like options */
 } SnapshotInfo;
 
 /* Frees what a read put into *info. */

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "llmc/base/memory.h"
+#include "llmc/model/plans.h"
 #include "llmc/snapshot/frames.h"
 #include "llmc/snapshot/snapshot_verify.h"
 
@@ -42,7 +43,9 @@ void snapshot_tensor_name(char name[SNAPSHOT_NAME_BYTES], SavedState state, cons
 void snapshot_info_release(SnapshotInfo *info)
 {
     free(info->options);
+    free(info->plans);
     info->options = NULL;
+    info->plans = NULL;
 }
 
 /* Options have to be an object, so that readers need not care what they are. */
@@ -56,6 +59,17 @@ static int check_options(const char *options, const char *path, Error *error)
                          SNAPSHOT_OPTIONS_BYTES_MAX);
     }
     return 0;
+}
+
+/* Plans are for a device to understand; their form is checked here, so that a bad one is never used. */
+static int check_plans(const char *text, const char *path, Error *error)
+{
+    Plans *plans = memory_alloc(1, sizeof(*plans), "plans");
+    int status = strlen(text) < PLANS_BYTES_MAX
+                     ? plans_parse(plans, text, error)
+                     : error_set(error, "expected at most %d bytes", PLANS_BYTES_MAX - 1);
+    memory_free(plans);
+    return status == 0 ? 0 : error_prefix(error, "%s: plans", path);
 }
 
 static int add_number(SafeHeaderWriter *writer, const char *key, int64_t number, Error *error)
@@ -84,6 +98,10 @@ static int add_metadata(SafeHeaderWriter *writer, const SnapshotInfo *info, cons
         add_number(writer, "bad_steps", info->bad_steps, error) != 0 ||
         safe_header_writer_metadata(writer, "data_fingerprint", fingerprint, error) != 0 ||
         safe_header_writer_metadata(writer, "options", info->options, error) != 0) {
+        return -1;
+    }
+    if (info->plans && (check_plans(info->plans, "snapshot", error) != 0 ||
+                        safe_header_writer_metadata(writer, "plans", info->plans, error) != 0)) {
         return -1;
     }
     for (int i = 0; i < SHAPE_FIELDS; i++) {
@@ -212,14 +230,17 @@ int snapshot_info_parse(SnapshotInfo *info, const SafeHeader *header, const char
     }
     const char *program = text_field(header, "version", path, error);
     const char *options = text_field(header, "options", path, error);
+    const char *plans = safe_header_metadata(header, "plans"); /* most runs have none */
     if (!program || !options || check_options(options, path, error) != 0 ||
+        (plans && check_plans(plans, path, error) != 0) ||
         parse_shape(&parsed.shape, header, path, error) != 0 ||
         parse_counters(&parsed, header, path, error) != 0) {
         return FRAMES_DAMAGED;
     }
     snprintf(parsed.version, sizeof(parsed.version), "%s", program);
     parsed.options = strdup(options);
-    CHECK(parsed.options, "%s: out of memory", path);
+    parsed.plans = plans ? strdup(plans) : NULL;
+    CHECK(parsed.options && !parsed.plans == !plans, "%s: out of memory", path);
     *info = parsed;
     return FRAMES_OK;
 }

@@ -16,7 +16,7 @@ struct SnapshotWriter {
     SnapshotWriterConfig config;
     float *copies[SAVED_STATES]; /* arenas; padding is never read */
     SnapshotInfo info;           /* of the one in flight */
-    char *options;               /* its JSON */
+    char *options, *plans;       /* its texts */
 
     pthread_t thread;
     pthread_mutex_t lock; /* guards what follows */
@@ -134,6 +134,7 @@ void snapshot_writer_free(SnapshotWriter *writer)
         memory_free(writer->copies[state]);
     }
     memory_free(writer->options);
+    memory_free(writer->plans);
     memory_free(writer);
 }
 
@@ -153,14 +154,15 @@ static void wait_while(SnapshotWriter *writer, WriterStage first, WriterStage la
 
 void snapshot_writer_start(SnapshotWriter *writer, const SnapshotInfo *info)
 {
-    size_t bytes = strlen(info->options) + 1;
     CHECK(writer->stage == STAGE_IDLE && !writer->has_result,
           "a snapshot is started while another is in flight");
     memory_free(writer->options);
-    writer->options = memory_alloc(bytes, 1, "snapshot options");
-    memcpy(writer->options, info->options, bytes);
+    memory_free(writer->plans);
+    writer->options = memory_copy_text(info->options, "snapshot options");
+    writer->plans = memory_copy_text(info->plans, "snapshot plans");
     writer->info = *info;
     writer->info.options = writer->options;
+    writer->info.plans = writer->plans;
     writer->result.stall_ms = 0;
     writer->begin_ms = clock_ms();
     set_stage(writer, STAGE_COPYING);

@@ -38,7 +38,8 @@ static double peak_flops(const Model *model)
 
 static void describe(ModelFacts *facts, const Model *model)
 {
-    *facts = ModelFacts{model->bytes, peak_flops(model), NULL};
+    *facts = ModelFacts{model->bytes, peak_flops(model), matmuls_plans(model->matmuls),
+                        matmuls_notice(model->matmuls)};
 }
 
 /* A driver must be there, and know this toolkit's version. */

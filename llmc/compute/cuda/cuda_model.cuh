@@ -62,6 +62,11 @@ typedef struct DecodeBuffers {
 
 typedef struct StateCopies StateCopies;
 
+typedef struct OwnedBlock {
+    void *data;
+    size_t bytes;
+} OwnedBlock;
+
 struct Model {
     ModelConfig config;
     ParamTable table;
@@ -102,15 +107,18 @@ struct Model {
     double *mean_host;         /* pinned */
     double *mean;
 
-    size_t bytes;    /* of device memory, all of the above */
-    int is_planning; /* cuda_model_alloc only counts */
-    void **owned;    /* [owned_count] every block, for release */
+    size_t bytes;      /* of device memory, all of the above */
+    int is_planning;   /* cuda_model_alloc only counts */
+    OwnedBlock *owned; /* [owned_count] every block, for release */
     int owned_count, owned_capacity;
 };
 
 /* ---- model_create.cu */
 Model *cuda_model_create(const ModelConfig *config, Error *error);
 void cuda_model_release(Model *model);
+/* Choose algorithms for the products of a training slot by timing them, within this time. For a model whose
+ * state is zero: it is so again afterwards. */
+void cuda_model_tune(Model *model, double limit_ms);
 /* Zeroed device memory that the model owns; NULL while it only plans. */
 void *cuda_model_alloc(Model *model, int64_t count, size_t element_bytes);
 Tensor cuda_model_tensor(Model *model, int64_t count, DType type);

@@ -1,6 +1,7 @@
 /* Matrix products by cuBLASLt. How a product is computed is chosen by GPU model, library version, shape and
- * alignment alone: the library's first heuristic that sums in a fixed order, remembered as long as the model
- * lives.
+ * alignment alone, and remembered as long as the model lives. The first of these that has something to say
+ * decides: plans that were given or timed, the table of measured choices that the program brings
+ * (tuned_plans.cu), the library's first heuristic that sums in a fixed order.
  */
 #ifndef LLMC_COMPUTE_CUDA_MATMUL_CUH
 #define LLMC_COMPUTE_CUDA_MATMUL_CUH
@@ -32,6 +33,23 @@ typedef struct Matmul {
 typedef struct Matmuls Matmuls;
 Matmuls *matmuls_create(void);
 void matmuls_free(Matmuls *matmuls);
+
+/* Choices made by another process (model/plans.h), for products from now on. Those that do not fit (another GPU
+ * or library, an algorithm that the library refuses) are not used: matmuls_notice tells. */
+void matmuls_use_plans(Matmuls *matmuls, const char *text);
+
+/* Another table than the program's: texts, of which the last is NULL. Borrowed. */
+void matmuls_use_table(Matmuls *matmuls, const char *const *table);
+
+/* Time the algorithms that the library proposes for the products made so far, the most expensive product first,
+ * and use the quickest of each from now on. What is not timed by clock_ms() = deadline_ms keeps the first
+ * proposed. Overwrites the operands of those products, which must still be there. */
+void matmuls_tune(Matmuls *matmuls, double deadline_ms, cudaStream_t stream);
+
+/* The plans given or timed that are in use, NULL where there are none. Owned by matmuls. */
+const char *matmuls_plans(const Matmuls *matmuls);
+/* Why plans that were given are not used, or not all; NULL if they are. */
+const char *matmuls_notice(const Matmuls *matmuls);
 
 /* Asynchronous. An epilogue for which the library has no algorithm on this device, and GELU in fp32, is done
  * by kernels of our own. */

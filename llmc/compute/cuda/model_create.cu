@@ -1,5 +1,6 @@
 #include <string.h>
 
+#include "llmc/base/clock.h"
 #include "llmc/base/memory.h"
 #include "llmc/compute/cuda/columns.cuh"
 #include "llmc/compute/cuda/cuda_model.cuh"
@@ -7,6 +8,7 @@
 
 static const int64_t LOGIT_BYTES_MAX = 512 << 20, FP32_LOGIT_ROWS = 256, BLOCK_ALIGNMENT = 256;
 enum { EMBEDDING_MAX = 6144 };
+static const double AUTOTUNE_MS = 1500;
 static const size_t LIBRARY_BYTES = 512
                                     << 20; /* left for what cuBLASLt loads when its kernels are first used */
 
@@ -19,14 +21,14 @@ void *cuda_model_alloc(Model *model, int64_t count, size_t element_bytes)
     }
     if (model->owned_count == model->owned_capacity) {
         int capacity = model->owned_capacity ? 2 * model->owned_capacity : 64;
-        model->owned = (void **)memory_grow(model->owned, (size_t)model->owned_count, (size_t)capacity,
-                                            sizeof(void *), "device blocks");
+        model->owned = (OwnedBlock *)memory_grow(model->owned, (size_t)model->owned_count, (size_t)capacity,
+                                                 sizeof(OwnedBlock), "device blocks");
         model->owned_capacity = capacity;
     }
     void *block;
     CUDA_CHECK(cudaMalloc(&block, bytes));
     CUDA_CHECK(cudaMemsetAsync(block, 0, bytes, model->stream));
-    model->owned[model->owned_count++] = block;
+    model->owned[model->owned_count++] = OwnedBlock{block, bytes};
     return block;
 }
 
@@ -200,6 +202,37 @@ static int check_memory(const Model *model, Error *error)
         model->config.sequence_tokens);
 }
 
+void cuda_model_tune(Model *model, double limit_ms)
+{
+    double deadline_ms = clock_ms() + limit_ms;
+    int32_t *tokens = (int32_t *)memory_alloc_zeroed((size_t)model_rows(model), sizeof(int32_t), "tokens");
+    SlotContext context = {};
+    context.is_first = context.is_last = 1;
+    cuda_model_train_slot(model, tokens, tokens, &context);
+    if (!model->is_exact_arena && model->config.slots_per_step > 1) { /* gradients are added to */
+        context.is_first = 0;
+        cuda_model_train_slot(model, tokens, tokens, &context);
+    }
+    matmuls_tune(model->matmuls, deadline_ms, model->stream);
+    for (int i = 0; i < model->owned_count; i++) {
+        CUDA_CHECK(cudaMemsetAsync(model->owned[i].data, 0, model->owned[i].bytes, model->stream));
+    }
+    upload_chunks(model);
+    memory_free(tokens);
+}
+
+/* Plans that are given and fit are used; timing is for those who have none. */
+static void choose_plans(Model *model, const ModelConfig *config)
+{
+    model->config.plans = NULL; /* borrowed for this call only */
+    if (config->plans) {
+        matmuls_use_plans(model->matmuls, config->plans);
+    }
+    if (config->autotunes && !config->is_inference && !matmuls_plans(model->matmuls)) {
+        cuda_model_tune(model, AUTOTUNE_MS);
+    }
+}
+
 Model *cuda_model_create(const ModelConfig *config, Error *error)
 {
     int C = config->shape.n_embd;
@@ -234,6 +267,7 @@ Model *cuda_model_create(const ModelConfig *config, Error *error)
     alloc_all(model);
     create_stages(model);
     upload_chunks(model);
+    choose_plans(model, config);
     return model;
 }
 
@@ -241,7 +275,7 @@ void cuda_model_release(Model *model)
 {
     CUDA_CHECK(cudaStreamSynchronize(model->stream));
     for (int i = 0; i < model->owned_count; i++) {
-        CUDA_CHECK(cudaFree(model->owned[i]));
+        CUDA_CHECK(cudaFree(model->owned[i].data));
     }
     for (int i = 0; i < STAGES; i++) {
         CUDA_CHECK(cudaFreeHost(model->stages[i].tokens));

@@ -1,0 +1,312 @@
+#include "llmc/compute/cuda/matmul_plans.cuh"
+
+#include <string.h>
+
+#include "llmc/base/memory.h"
+
+static_assert((int)MATMUL_EPILOGUES == (int)PLAN_EPILOGUES, "plans name every epilogue");
+
+enum { ALIGNMENT_MAX = 256 };
+
+/* ---- descriptions -----------------------------------------------------------------------------------------
+ * The library counts columns first: what is (M,N) here is (N,M) there. So its first input is our b, its
+ * second our a, and its output is ours. */
+
+static int alignment_of(const void *data)
+{
+    uintptr_t address = (uintptr_t)data;
+    int alignment = ALIGNMENT_MAX;
+    while (address % (uintptr_t)alignment) {
+        alignment /= 2;
+    }
+    return alignment;
+}
+
+static ProductKey key_of(const Matmul *product)
+{
+    ProductKey key;
+    memset(&key, 0, sizeof(key));
+    key.M = product->M;
+    key.N = product->N;
+    key.K = product->K;
+    key.is_a_transposed = product->is_a_transposed;
+    key.is_b_transposed = product->is_b_transposed;
+    key.accumulates = product->accumulates;
+    key.in_type = product->a.type;
+    key.out_type = product->out.type;
+    key.epilogue = product->epilogue;
+    key.out_alignment = alignment_of(product->out.data);
+    key.a_alignment = alignment_of(product->a.data);
+    key.b_alignment = alignment_of(product->b.data);
+    return key;
+}
+
+static cudaDataType_t type_of(int type)
+{
+    return type == DTYPE_FP32 ? CUDA_R_32F : CUDA_R_16BF;
+}
+
+static cublasLtMatrixLayout_t layout_of(int type, int rows, int columns)
+{
+    cublasLtMatrixLayout_t layout;
+    CUBLASLT_CHECK(
+        cublasLtMatrixLayoutCreate(&layout, type_of(type), (uint64_t)columns, (uint64_t)rows, columns));
+    return layout;
+}
+
+template <typename T>
+static void set_operation(Plan *plan, cublasLtMatmulDescAttributes_t what, T value)
+{
+    CUBLASLT_CHECK(cublasLtMatmulDescSetAttribute(plan->operation, what, &value, sizeof(value)));
+}
+
+static void set_epilogue(Plan *plan)
+{
+    static const cublasLtEpilogue_t epilogues[MATMUL_EPILOGUES] = {
+        CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS, CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
+        CUBLASLT_EPILOGUE_DGELU};
+    int epilogue = plan->key.epilogue;
+    set_operation(plan, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogues[epilogue]);
+    if (epilogue == MATMUL_BIAS || epilogue == MATMUL_BIAS_GELU) {
+        set_operation(plan, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(plan->key.out_type));
+    }
+    if (epilogue == MATMUL_BIAS_GELU || epilogue == MATMUL_GELU_BACKWARD) {
+        set_operation(plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, (int64_t)plan->key.N);
+        set_operation(plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, type_of(plan->key.out_type));
+    }
+}
+
+/* The pointers matter to the heuristic only by their alignment. */
+void matmuls_set_pointers(Plan *plan, const Matmul *product)
+{
+    if (product->epilogue == MATMUL_BIAS || product->epilogue == MATMUL_BIAS_GELU) {
+        set_operation(plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, product->bias);
+    }
+    if (product->epilogue == MATMUL_BIAS_GELU || product->epilogue == MATMUL_GELU_BACKWARD) {
+        set_operation(plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, product->before);
+    }
+}
+
+/* Everything but the algorithm. */
+static void describe(Plan *plan, const ProductKey *key, const Matmul *product)
+{
+    plan->key = *key;
+    plan->example = *product;
+    plan->uses = 0;
+    CUBLASLT_CHECK(cublasLtMatmulDescCreate(&plan->operation, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    set_operation(plan, CUBLASLT_MATMUL_DESC_TRANSA, key->is_b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set_operation(plan, CUBLASLT_MATMUL_DESC_TRANSB, key->is_a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set_epilogue(plan);
+    matmuls_set_pointers(plan, product);
+    plan->a = key->is_b_transposed ? layout_of(key->in_type, key->N, key->K)
+                                   : layout_of(key->in_type, key->K, key->N);
+    plan->b = key->is_a_transposed ? layout_of(key->in_type, key->K, key->M)
+                                   : layout_of(key->in_type, key->M, key->K);
+    plan->out = layout_of(key->out_type, key->M, key->N);
+}
+
+void matmuls_release_plan(Plan *plan)
+{
+    CUBLASLT_CHECK(cublasLtMatmulDescDestroy(plan->operation));
+    CUBLASLT_CHECK(cublasLtMatrixLayoutDestroy(plan->a));
+    CUBLASLT_CHECK(cublasLtMatrixLayoutDestroy(plan->b));
+    CUBLASLT_CHECK(cublasLtMatrixLayoutDestroy(plan->out));
+}
+
+/* ---- what the library proposes ------------------------------------------------------------------------- */
+
+/* Parts of K may only be summed in a fixed order, from the workspace, and in fp32. */
+static uint32_t allowed_schemes(const ProductKey *key)
+{
+    return CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE |
+           (key->out_type == DTYPE_FP32 ? CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE
+                                        : CUBLASLT_REDUCTION_SCHEME_NONE);
+}
+
+template <typename T>
+static void set_preference(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t what,
+                           T value)
+{
+    CUBLASLT_CHECK(cublasLtMatmulPreferenceSetAttribute(preference, what, &value, sizeof(value)));
+}
+
+/* The first `wanted` algorithms that the library proposes. Returns how many there are. */
+static int ask_library(cublasLtMatmulAlgo_t *algorithms, Matmuls *matmuls, const Plan *plan, int wanted)
+{
+    const ProductKey *key = &plan->key;
+    cublasLtMatmulPreference_t preference;
+    CUBLASLT_CHECK(cublasLtMatmulPreferenceCreate(&preference));
+    set_preference(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, (size_t)WORKSPACE_BYTES);
+    set_preference(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, allowed_schemes(key));
+    set_preference(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, (uint32_t)key->b_alignment);
+    set_preference(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, (uint32_t)key->a_alignment);
+    set_preference(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, (uint32_t)key->out_alignment);
+    set_preference(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, (uint32_t)key->out_alignment);
+    cublasLtMatmulHeuristicResult_t results[CANDIDATES_MAX];
+    int count = 0, good = 0;
+    cublasStatus_t status =
+        cublasLtMatmulAlgoGetHeuristic(matmuls->library, plan->operation, plan->a, plan->b, plan->out,
+                                       plan->out, preference, CANDIDATES_MAX, results, &count);
+    CUBLASLT_CHECK(cublasLtMatmulPreferenceDestroy(preference));
+    for (int i = 0; status == CUBLAS_STATUS_SUCCESS && i < count && good < wanted; i++) {
+        if (results[i].state == CUBLAS_STATUS_SUCCESS) {
+            algorithms[good++] = results[i].algo;
+        }
+    }
+    return good;
+}
+
+/* ---- an algorithm's settings ------------------------------------------------------------------------------
+ * Attributes of its configuration, which make it again in another process, where its bytes may not. */
+
+static const struct {
+    cublasLtMatmulAlgoConfigAttributes_t attribute;
+    size_t bytes;
+} settings_of_algorithm[PLAN_SETTINGS] = {
+    {CUBLASLT_ALGO_CONFIG_ID, 4},
+    {CUBLASLT_ALGO_CONFIG_TILE_ID, 4},
+    {CUBLASLT_ALGO_CONFIG_SPLITK_NUM, 4},
+    {CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, 4},
+    {CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING, 4},
+    {CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION, 4},
+    {CUBLASLT_ALGO_CONFIG_STAGES_ID, 4},
+    {CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID, 2},
+    {CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, 2},
+};
+enum { SETTING_ID = 0, SETTING_SCHEME = 3 };
+
+/* Numbers of two bytes fill the lower half: every machine with such a GPU stores it first. */
+static int read_setting(uint32_t *value, const cublasLtMatmulAlgo_t *algorithm, int i)
+{
+    size_t written = 0;
+    *value = 0;
+    return cublasLtMatmulAlgoConfigGetAttribute(algorithm, settings_of_algorithm[i].attribute, value,
+                                                settings_of_algorithm[i].bytes,
+                                                &written) == CUBLAS_STATUS_SUCCESS;
+}
+
+/* 0 where the library refuses such an algorithm for the plan, or it would not sum in a fixed order. */
+static int make_algorithm(cublasLtMatmulAlgo_t *algorithm, Matmuls *matmuls, const Plan *plan,
+                          const uint32_t settings[PLAN_SETTINGS])
+{
+    cudaDataType_t in = type_of(plan->key.in_type), out = type_of(plan->key.out_type);
+    if ((settings[SETTING_SCHEME] & ~allowed_schemes(&plan->key)) != 0 ||
+        settings[SETTING_ID] > (uint32_t)INT32_MAX ||
+        cublasLtMatmulAlgoInit(matmuls->library, CUBLAS_COMPUTE_32F, CUDA_R_32F, in, in, out, out,
+                               (int)settings[SETTING_ID], algorithm) != CUBLAS_STATUS_SUCCESS) {
+        return 0;
+    }
+    for (int i = SETTING_ID + 1; i < PLAN_SETTINGS; i++) {
+        uint32_t standard;
+        if (settings[i] >> 8 * (settings_of_algorithm[i].bytes - 1) > 0xff ||
+            !read_setting(&standard, algorithm, i) ||
+            (standard != settings[i] &&
+             cublasLtMatmulAlgoConfigSetAttribute(algorithm, settings_of_algorithm[i].attribute, &settings[i],
+                                                  settings_of_algorithm[i].bytes) != CUBLAS_STATUS_SUCCESS)) {
+            return 0;
+        }
+    }
+    cublasLtMatmulHeuristicResult_t result;
+    return cublasLtMatmulAlgoCheck(matmuls->library, plan->operation, plan->a, plan->b, plan->out, plan->out,
+                                   algorithm, &result) == CUBLAS_STATUS_SUCCESS &&
+           result.workspaceSize <= WORKSPACE_BYTES;
+}
+
+int matmuls_candidates(Candidate candidates[CANDIDATES_MAX], Matmuls *matmuls, Plan *plan)
+{
+    cublasLtMatmulAlgo_t algorithms[CANDIDATES_MAX];
+    int count = ask_library(algorithms, matmuls, plan, CANDIDATES_MAX), good = 0;
+    for (int i = 0; i < count; i++) {
+        Candidate *candidate = &candidates[good];
+        int is_read = 1;
+        for (int j = 0; j < PLAN_SETTINGS && is_read; j++) {
+            is_read = read_setting(&candidate->settings[j], &algorithms[i], j);
+        }
+        good += is_read && make_algorithm(&candidate->algorithm, matmuls, plan, candidate->settings);
+    }
+    return good;
+}
+
+/* ---- plans ---------------------------------------------------------------------------------------------- */
+
+static int find_algorithm(Matmuls *matmuls, Plan *plan)
+{
+    const ProductPlan *chosen = plans_find(&matmuls->chosen, &plan->key);
+    ProductPlan shipped;
+    return (chosen && make_algorithm(&plan->algorithm, matmuls, plan, chosen->settings)) ||
+           (plans_look_up(&shipped, matmuls->table, matmuls->device, &plan->key) &&
+            make_algorithm(&plan->algorithm, matmuls, plan, shipped.settings)) ||
+           ask_library(&plan->algorithm, matmuls, plan, 1) > 0;
+}
+
+Plan *matmuls_plan_of(Matmuls *matmuls, const Matmul *product)
+{
+    ProductKey key = key_of(product);
+    for (int i = 0; i < matmuls_kept(matmuls); i++) {
+        if (memcmp(&matmuls->plans[i].key, &key, sizeof(key)) == 0) {
+            return &matmuls->plans[i];
+        }
+    }
+    Plan *plan = &matmuls->plans[matmuls->count % KEPT_PLANS_MAX];
+    if (matmuls->count++ >= KEPT_PLANS_MAX) { /* prompts of many lengths */
+        matmuls_release_plan(plan);
+    }
+    describe(plan, &key, product);
+    plan->is_found = find_algorithm(matmuls, plan);
+    return plan;
+}
+
+/* Whether the library takes a plan as it was recorded. */
+static int is_accepted(Matmuls *matmuls, const ProductPlan *recorded)
+{
+    Plan plan = {};
+    Matmul product = {}; /* pointers count by their alignment only */
+    product.epilogue = (MatmulEpilogue)recorded->key.epilogue;
+    product.bias = matmuls->workspace;
+    product.before = matmuls->workspace;
+    cublasLtMatmulAlgo_t algorithm;
+    describe(&plan, &recorded->key, &product);
+    int is_made = make_algorithm(&algorithm, matmuls, &plan, recorded->settings);
+    matmuls_release_plan(&plan);
+    return is_made;
+}
+
+void matmuls_use_plans(Matmuls *matmuls, const char *text)
+{
+    Error error;
+    Plans *chosen = &matmuls->chosen;
+    memory_free(matmuls->text);
+    matmuls->text = NULL;
+    matmuls->notice.text[0] = '\0';
+    if (plans_parse(chosen, text, &error) != 0) {
+        error_set(&matmuls->notice, "plans of matrix products: %s; they are not used", error.text);
+        chosen->count = 0;
+        return;
+    }
+    if (strcmp(chosen->device, matmuls->device) != 0) {
+        error_set(&matmuls->notice, "plans of matrix products are for %s, this is %s: they are not used",
+                  chosen->device, matmuls->device);
+        chosen->count = 0;
+        return;
+    }
+    int refused = 0;
+    for (int i = 0; i < chosen->count; i++) {
+        refused += !is_accepted(matmuls, &chosen->plans[i]);
+    }
+    if (refused > 0) {
+        error_set(&matmuls->notice,
+                  "cuBLASLt refuses %d of %d recorded plans of matrix products: its own choice is used there",
+                  refused, chosen->count);
+    }
+    matmuls->text = plans_to_text(chosen);
+}
+
+const char *matmuls_plans(const Matmuls *matmuls)
+{
+    return matmuls->text;
+}
+
+const char *matmuls_notice(const Matmuls *matmuls)
+{
+    return matmuls->notice.text[0] ? matmuls->notice.text : NULL;
+}
