@@ -41,6 +41,8 @@ const char *const fuzz_words[] = {"{",
                                   "\"step\":\"0\"",
                                   "/b3",
                                   "param.",
+                                  "\"plans\":\"",
+                                  "8x8x8 nn fp32 bf16 plain set 1 2 4: 1 0 1 0 0 0 0 0 0\\n",
                                   NULL};
 
 static void read_nothing(void *context, SavedState state, int64_t offset, float *values, int64_t count)
@@ -58,8 +60,12 @@ static char *write_tiny(size_t *bytes)
     Error error;
     char folder[] = "/tmp/llmc-fuzz-XXXXXX";
     char path[PATH_BYTES_MAX];
-    SnapshotInfo info = {
-        .shape = {1, 1, 1, 1, 1}, .step = 1, .best_loss = INFINITY, .version = "1", .options = "{\"a\":1}"};
+    SnapshotInfo info = {.shape = {1, 1, 1, 1, 1},
+                         .step = 1,
+                         .best_loss = INFINITY,
+                         .version = "1",
+                         .options = "{\"a\":1}",
+                         .plans = "device\n8x8x8 nn fp32 bf16 plain set 1 2 4: 1 0 1 0 0 0 0 0 0\n"};
     StateSource source = {read_nothing, NULL};
     ParamTable table;
     params_init(&table, &info.shape);

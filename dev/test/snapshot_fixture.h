@@ -75,7 +75,9 @@ static inline SnapshotInfo info_of(int64_t step, const ModelShape *shape)
                          .best_loss = 3.0000000000000004,
                          .bad_steps = 2,
                          .data_fingerprint = 0x0123456789abcdefu,
-                         .options = "{\"start\": \"\\u00e9 \\\"q\\\" \\n\", \"seed\": 1337}"};
+                         .options = "{\"start\": \"\\u00e9 \\\"q\\\" \\n\", \"seed\": 1337}",
+                         .plans = "device / library 1\n"
+                                  "8x8x8 nn fp32 bf16 plain set 1 2 4: 1 0 1 0 0 0 0 0 0\n"};
     snprintf(info.version, sizeof(info.version), "1.2.3");
     return info;
 }

@@ -148,12 +148,16 @@ static void test_other_events(void **state)
                       .data_fingerprint = 0x123,
                       .options = &options};
     log_start(&captured.log, &start);
+    log_plans(&captured.log, 7, "a \"device\"\nfirst\nsecond\n", 0);
+    log_plans(&captured.log, 7, "a device\n", 1);
     log_eval(&captured.log, 2000, 3.5, NAN, 59499);
     log_snapshot(&captured.log, 1000, "step-00001000.snap", 1234567, 1.5, 20.5);
     log_skip(&captured.log, 77, "gradient not finite");
     log_end(&captured.log, 3000, 0x0123456789abcdef, "done");
     close_captured(&captured);
-    assert_string_equal(captured.console, "step 2000: train loss 3.5000, val loss nan, 59s left\n"
+    assert_string_equal(captured.console, "plans: 2 products timed on a \"device\"\n"
+                                          "plans: 0 products as in the snapshot, nothing timed, on a device\n"
+                                          "step 2000: train loss 3.5000, val loss nan, 59s left\n"
                                           "snapshot step-00001000.snap: 1,234,567 bytes, 20ms\n"
                                           "iter 77: update skipped: gradient not finite\n"
                                           "weights 0123456789abcdef\n");
@@ -166,17 +170,29 @@ static void test_other_events(void **state)
     assert_true(number_of(json_object_get(json, "options"), "batch_size") == 12);
     json_decref(json);
     json = read_line(1);
+    assert_string_equal(json_string_value(json_object_get(json, "event")), "plans");
+    assert_int_equal((int)number_of(json, "iter"), 7);
+    assert_true(json_is_false(json_object_get(json, "repeated")));
+    assert_string_equal(json_string_value(json_object_get(json, "device")), "a \"device\"");
+    assert_int_equal(json_array_size(json_object_get(json, "plans")), 2);
+    assert_string_equal(json_string_value(json_array_get(json_object_get(json, "plans"), 1)), "second");
+    json_decref(json);
+    json = read_line(2);
+    assert_true(json_is_true(json_object_get(json, "repeated")));
+    assert_int_equal(json_array_size(json_object_get(json, "plans")), 0);
+    json_decref(json);
+    json = read_line(3);
     assert_true(number_of(json, "train_loss") == 3.5);
     assert_true(json_is_null(json_object_get(json, "val_loss")));
     json_decref(json);
-    json = read_line(2);
+    json = read_line(4);
     assert_string_equal(json_string_value(json_object_get(json, "file")), "step-00001000.snap");
     assert_true(number_of(json, "bytes") == 1234567 && number_of(json, "stall_ms") == 1.5);
     json_decref(json);
-    json = read_line(3);
+    json = read_line(5);
     assert_string_equal(json_string_value(json_object_get(json, "reason")), "gradient not finite");
     json_decref(json);
-    json = read_line(4);
+    json = read_line(6);
     assert_string_equal(json_string_value(json_object_get(json, "weights")), "0123456789abcdef");
     assert_string_equal(json_string_value(json_object_get(json, "reason")), "done");
     json_decref(json);

@@ -45,6 +45,7 @@ static void check_round_trip(const ModelShape *shape, int threads)
     assert_true(info->data_fingerprint == expected.data_fingerprint);
     assert_string_equal(info->version, "1.2.3");
     assert_string_equal(info->options, expected.options);
+    assert_string_equal(info->plans, expected.plans);
     StateSink sink = {write_state, &loaded};
     assert_int_equal(snapshot_load(snapshot, &loaded.table, SAVED_WEIGHTS, SAVED_MOMENT2, &sink, &error), 0);
     assert_arenas_equal(&saved, &loaded, SAVED_WEIGHTS, SAVED_MOMENT2);
@@ -70,7 +71,7 @@ static void test_round_trip(void **state)
     check_round_trip(&large, 2);
 }
 
-static void test_info_without_a_loss(void **state)
+static void test_info_without_a_loss_and_plans(void **state)
 {
     (void)state;
     Error error;
@@ -79,6 +80,7 @@ static void test_info_without_a_loss(void **state)
     StateSource source = {read_state, &arenas};
     SnapshotInfo info = info_of(0, &small);
     info.best_loss = INFINITY;
+    info.plans = NULL;
     const char *folder = new_folder();
     uint64_t bytes;
     assert_int_equal(snapshot_write(&bytes, folder, &info, &arenas.table, &source, 0, &error), 0);
@@ -90,10 +92,15 @@ static void test_info_without_a_loss(void **state)
     assert_true(isinf(found.best_loss) && found.best_loss > 0);
     assert_int_equal(found.step, 0);
     assert_string_equal(found.options, info.options);
+    assert_null(found.plans);
     snapshot_info_release(&found);
     info.options = "[1]";
     assert_int_equal(snapshot_write(NULL, folder, &info, &arenas.table, &source, 0, &error), -1);
     assert_non_null(strstr(error.text, "options: expected a JSON object"));
+    info.options = "{}";
+    info.plans = "device";
+    assert_int_equal(snapshot_write(NULL, folder, &info, &arenas.table, &source, 0, &error), -1);
+    assert_non_null(strstr(error.text, "plans: line 1: expected a line"));
     arenas_release(&arenas);
 }
 
@@ -218,7 +225,7 @@ static void test_unwritable_folder(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),        cmocka_unit_test(test_info_without_a_loss),
+        cmocka_unit_test(test_round_trip),        cmocka_unit_test(test_info_without_a_loss_and_plans),
         cmocka_unit_test(test_other_shapes),      cmocka_unit_test(test_disk_full),
         cmocka_unit_test(test_unwritable_folder),
     };

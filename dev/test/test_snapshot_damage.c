@@ -162,6 +162,11 @@ static void test_foreign_content(void **state)
         {"\"data_fingerprint\":\"0123", "\"data_fingerprint\":\"123",
          "best_loss, sample and data_fingerprint"},
         {"\"options\":\"{", "\"options\":\"{{", "options: expected a JSON object"},
+        {"\"plans\":\"device", "\"other\":\"device", NULL},
+        {"\"plans\":\"device", "\"plans\":\"\\u0007device", "plans: line 1: expected the name of a device"},
+        {"8x8x8 nn", "8x8x0 nn", "plans: line 2: expected a product and its algorithm, found \"8x8x0 nn"},
+        {"0 0 0\\n", "0 0 0", "plans: line 2: expected a line of at most"},
+        {"0 0 0\\n", "0 0 4294967296\\n", "plans: line 2: expected a product"},
         {"\"n_layer\":\"2\"", "\"n_layer\":\"3\"", "h.2.ln_1.weight/b0, found none"},
         {"\"n_layer\":\"2\"", "\"n_layer\":\"1\"", "expected it at byte"},
         {"\"n_layer\":\"2\"", "\"n_layer\":\"1000000\"", "n_layer: expected 1 to"},
@@ -179,6 +184,17 @@ static void test_foreign_content(void **state)
         check_content(edited, strlen(edited), data_bytes, edits[i].new_text, edits[i].expected);
         free(edited);
     }
+    /* Plans without end: products that no model has, then a line of a megabyte. */
+    enum { LONG_BYTES = 1 << 20 };
+    char *plans = malloc(LONG_BYTES), *at = plans;
+    for (int i = 1; at < plans + LONG_BYTES - 256; i++) {
+        at += sprintf(at, "%s%dx8x8 nn fp32 bf16 plain set 1 2 4: 1 0 1 0 0 0 0 0 0\\n",
+                      i == 1 ? "\"plans\":\"x\\n" : "", i + 8);
+    }
+    char *many = edited_header(header, "\"plans\":\"device / library 1\\n", plans);
+    check_content(many, strlen(many), data_bytes, "many plans", "plans: expected at most 32767 bytes");
+    free(many);
+    free(plans);
     /* One tensor more, after all others. */
     char *end = strrchr(header, '}');
     char extra[256];

@@ -108,7 +108,7 @@ static void test_a_failure_is_told_and_the_next_may_succeed(void **state)
     arenas_release(&arenas);
 }
 
-/* The caller's options string may go as soon as start returns, and freeing waits for what is in flight. */
+/* The caller's texts may go as soon as start returns, and freeing waits for what is in flight. */
 static void test_what_is_in_flight_is_finished(void **state)
 {
     (void)state;
@@ -119,9 +119,12 @@ static void test_what_is_in_flight_is_finished(void **state)
     SnapshotWriter *writer = make_writer(&arenas, folder, 0);
     SnapshotInfo info = info_of(12, &small);
     char options[] = "{\"a\": 1}";
+    char plans[] = "device\n";
     info.options = options;
+    info.plans = plans;
     snapshot_writer_start(writer, &info);
     memset(options, 'x', sizeof(options) - 1);
+    memset(plans, 'x', sizeof(plans) - 1);
     snapshot_writer_copied(writer);
     snapshot_writer_free(writer);
     expect_state(folder, 12, &arenas);
