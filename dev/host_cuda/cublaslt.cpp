@@ -41,7 +41,7 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t library)
 
 size_t cublasLtGetVersion(void)
 {
-    return 130000;
+    return (size_t)setting("HOST_CUDA_CUBLASLT", 130000);
 }
 
 const char *cublasLtGetStatusString(cublasStatus_t status)

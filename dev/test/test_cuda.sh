@@ -117,6 +117,64 @@ timeout 300 "$programs/train_gpt2cu_checked" "${recipe[@]}" --dtype=bf16 --dropo
 [ $? -eq 0 ] && [ "$(steps checked)" = "$(steps cuda-bf16 | head -n 2)" ]
 result $? "two updates with every access of a kernel checked"
 
+# ---- autotune ----------------------------------------------------------------------------------------------
+# On a device whose second algorithm, which sums in another order, is the quickest (HOST_CUDA_PREFERS).
+# Resumed where the first is: timing again would choose that one.
+plans() { # OUT: the plans that its log has, one line a start
+    sed -n 's/.*"event":"plans","iter":[0-9]*,"repeated":[a-z]*,//p' "$1/log.jsonl"
+}
+run train_gpt2cu_host untuned --dtype=bf16 --max_iters=6
+untuned=$weights
+tuning=(--dtype=bf16 --max_iters=6 --snapshot_interval=3)
+HOST_CUDA_PREFERS=2 run train_gpt2cu_host tuned "${tuning[@]}" --autotune=true
+tuned=$weights
+[ $code -eq 0 ] && [ -n "$tuned" ] && [ "$tuned" != "$untuned" ] &&
+    agree tuned untuned "${bounds_bf16[@]}" 6 &&
+    grep -qE '^plans: [0-9]+ products timed on host_cuda' stdout && [ "$(plans tuned | wc -l)" -eq 1 ] &&
+    [ -z "$(plans untuned)" ] && grep -q ': 1 0 2 2 0 0 0 0 0"' tuned/log.jsonl
+result $? "autotune: another choice, other bits, the same run within the bounds"
+rm tuned/step-00000006.snap
+for autotune in true false; do
+    cp -r tuned resumed-$autotune
+    HOST_CUDA_PREFERS=1 run train_gpt2cu_host resumed-$autotune "${tuning[@]}" \
+        --autotune=$autotune --init_from=resume
+    [ $code -eq 0 ] && [ "$weights" = "$tuned" ] && [ "$(plans resumed-$autotune | uniq | wc -l)" -eq 1 ] &&
+        grep -qE '^plans: [0-9]+ products as in the snapshot, nothing timed' stdout
+    result $? "resumed with --autotune=$autotune: the snapshot's choice, the same weights"
+done
+run train_gpt2 tuned --dtype=bf16 --max_iters=4 --snapshot_interval=4 --init_from=resume
+run train_gpt2cu_host tuned --dtype=bf16 --max_iters=5 --snapshot_interval=5 --init_from=resume
+[ $code -eq 0 ] && [ "$(plans tuned | wc -l)" -eq 2 ] && [ "$(plans tuned | uniq | wc -l)" -eq 1 ]
+result $? "the choice outlasts an update on the CPU"
+tuning=(--dtype=bf16 --max_iters=6 --snapshot_interval=6 --init_from=resume)
+HOST_CUDA_CUBLASLT=130100 run train_gpt2cu_host tuned "${tuning[@]}"
+[ $code -eq 0 ] && [ "$(plans tuned | wc -l)" -eq 2 ] && [ "$(grep -c '^notice: plans' stdout)" -eq 1 ] &&
+    grep -qE '^notice: plans .* are for .* cuBLASLt 13.0.0, this is .* 13.1.0: they are not used' stdout
+result $? "with another version of the library it is not used, and a line says so"
+tuning=(--dtype=bf16 --max_iters=7 --snapshot_interval=7 --init_from=resume)
+HOST_CUDA_CUBLASLT=130100 run train_gpt2cu_host tuned "${tuning[@]}" --autotune=true
+[ $code -eq 0 ] && [ "$(plans tuned | wc -l)" -eq 3 ] &&
+    grep -qE '^plans: [0-9]+ products timed on .* 13.1.0' stdout
+result $? "and there --autotune=true chooses anew"
+run train_gpt2 autotune-cpu --dtype=fp32 --max_iters=1 --autotune=true
+[ $code -eq 0 ] && grep -q '^notice: autotune: only the CUDA program has anything to tune' stdout
+result $? "the CPU program has nothing to tune, and says so"
+for options in "--reduce=fp32" "--gradient_accumulation_steps=1" "--dtype=fp32"; do
+    run train_gpt2cu_host plain-slots --dtype=bf16 --max_iters=2 $options
+    expected=$weights
+    HOST_CUDA_PREFERS=1 run train_gpt2cu_host tuned-slots --dtype=bf16 --max_iters=2 $options --autotune=true
+    [ $code -eq 0 ] && [ -n "$weights" ] && [ "$weights" = "$expected" ] && grep -q '^plans: ' stdout
+    result $? "timing that finds the first choice quickest changes no bit ($options)"
+    rm -rf plain-slots tuned-slots
+done
+"$programs/bench/host/tune_matmul" 2 8 64 2 4 64 --vocabulary=131 --ms=50 >stdout 2>stderr
+[ $? -eq 0 ] && [ "$(grep -c '^    "host_cuda .* / cuBLASLt 13.0.0\\n"$' stdout)" -eq 2 ] &&
+    [ "$(grep -c '",$' stdout)" -eq 2 ] &&
+    { cat stdout && echo 'NULL, };'; } |
+    sed '1i #include <stddef.h>\nconst char *const entries[] = {' | gcc -x c -fsyntax-only - &&
+    grep -qE '^    "16x192x64 nt bf16 bf16 bias set ([0-9]+ ){2}[0-9]+: 1 0 [12] [02] 0 0 0 0 0\\n",?$' stdout
+result $? "dev/bench/tune_matmul prints entries for the table of plans"
+
 # ---- evaluation and samples --------------------------------------------------------------------------------
 for program in train_gpt2 train_gpt2cu_host; do
     run $program eval --dtype=fp32 --init_from=cpu-fp32/step-00000030.snap --eval_only=true --eval_iters=4 \
@@ -149,6 +207,9 @@ fails "a GPU too old" 1 "expected a GPU of compute capability 8.0 or newer, foun
     HOST_CUDA_CAPABILITY=75 --out_dir=none
 fails "not enough memory" 1 "out of memory: the model needs [0-9.]+ GiB on the GPU, .* lower batch_size=4" \
     HOST_CUDA_MEMORY_MB=20 --out_dir=none
+fails "no algorithm for a product" 1 \
+    "host_cuda .*: no algorithm for a product of 128 x 63 x 21, bf16 to bf16; try another" \
+    HOST_CUDA_PRODUCTS=0 --dtype=bf16 --out_dir=no-products
 [ ! -e none ]
 result $? "nothing is left behind"
 fails "a fault before any snapshot" 76 "GPU fault: .*no snapshot was written yet; run again" \
