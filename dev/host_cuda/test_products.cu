@@ -224,6 +224,80 @@ static void check_refusals(void)
     EXPECT(count == 0, "4 x 4 times 5 x 4");
 }
 
+/* The sum of one element's products in fp32, from k first to k end. */
+static float sum_of(const Matrix *a, const Matrix *b, int row, int column, int first, int end)
+{
+    float sum = 0;
+    for (int k = first; k < end; k++) {
+        sum += (float)at(a, row, k, 0) * (float)at(b, k, column, 0);
+    }
+    return sum;
+}
+
+/* The first sums K as one, the second in halves. Each is made again from its settings. */
+static void check_algorithms(void)
+{
+    static Matrix a, b, d;
+    unsigned int state = 1, schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, found_parts;
+    size_t space = 1 << 20, written;
+    float one = 1, zero = 0;
+    int count, is_different = 0;
+    cublasLtHandle_t library;
+    cublasLtMatmulDesc_t desc;
+    cublasLtMatmulPreference_t preference;
+    cublasLtMatmulHeuristicResult_t results[8], checked;
+    void *workspace;
+    fill(&a, M, K, CUDA_R_32F, &state);
+    fill(&b, K, N, CUDA_R_32F, &state);
+    fill(&d, M, N, CUDA_R_32F, &state);
+    cublasLtMatrixLayout_t a_layout = layout_of(&a), b_layout = layout_of(&b), d_layout = layout_of(&d);
+    CUDA_CHECK(cudaMalloc(&workspace, space));
+    CUBLASLT_CHECK(cublasLtCreate(&library));
+    CUBLASLT_CHECK(cublasLtMatmulDescCreate(&desc, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    CUBLASLT_CHECK(cublasLtMatmulPreferenceCreate(&preference));
+    CUBLASLT_CHECK(cublasLtMatmulPreferenceSetAttribute(
+        preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof schemes));
+    CUBLASLT_CHECK(cublasLtMatmulAlgoGetHeuristic(library, desc, a_layout, b_layout, d_layout, d_layout,
+                                                  preference, 8, results, &count));
+    EXPECT(count == 1, "%d algorithms without a workspace", count);
+    CUBLASLT_CHECK(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                                        &space, sizeof space));
+    CUBLASLT_CHECK(cublasLtMatmulAlgoGetHeuristic(library, desc, a_layout, b_layout, d_layout, d_layout,
+                                                  preference, 8, results, &count));
+    EXPECT(count == 2, "%d algorithms", count);
+    for (int parts = 1; parts <= 2; parts++) {
+        cublasLtMatmulAlgo_t algo;
+        unsigned int scheme = parts == 1 ? 0 : schemes, none = CUBLASLT_REDUCTION_SCHEME_INPLACE;
+        CUBLASLT_CHECK(cublasLtMatmulAlgoConfigGetAttribute(
+            &results[parts - 1].algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &found_parts, 4, &written));
+        CUBLASLT_CHECK(cublasLtMatmulAlgoInit(library, CUBLAS_COMPUTE_32F, CUDA_R_32F, CUDA_R_32F, CUDA_R_32F,
+                                              CUDA_R_32F, CUDA_R_32F, 1, &algo));
+        CUBLASLT_CHECK(
+            cublasLtMatmulAlgoConfigSetAttribute(&algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &parts, 4));
+        CUBLASLT_CHECK(
+            cublasLtMatmulAlgoConfigSetAttribute(&algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &none, 4));
+        EXPECT(cublasLtMatmulAlgoCheck(library, desc, a_layout, b_layout, d_layout, d_layout, &algo,
+                                       &checked) != CUBLAS_STATUS_SUCCESS,
+               "%d parts summed in place", parts);
+        CUBLASLT_CHECK(
+            cublasLtMatmulAlgoConfigSetAttribute(&algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &scheme, 4));
+        EXPECT((int)found_parts == parts && memcmp(&algo, &results[parts - 1].algo, sizeof algo) == 0,
+               "%u parts, expected %d", found_parts, parts);
+        CUBLASLT_CHECK(cublasLtMatmul(library, desc, &one, a.device, a_layout, b.device, b_layout, &zero,
+                                      d.device, d_layout, d.device, d_layout, &algo, workspace, space, 0));
+        download(&d);
+        for (int i = 0; i < M * N; i++) {
+            int row = i % M, column = i / M, middle = parts == 1 ? K : K / 2;
+            float whole = sum_of(&a, &b, row, column, 0, K), found = (float)at(&d, row, column, 0);
+            float expected = sum_of(&a, &b, row, column, 0, middle) + sum_of(&a, &b, row, column, middle, K);
+            EXPECT(found == expected, "%d parts: (%d,%d) is %.9g, expected %.9g", parts, row, column, found,
+                   expected);
+            is_different += whole != expected;
+        }
+    }
+    EXPECT(is_different > 0, "the order of sums shows nowhere");
+}
+
 static void multiply_freed_memory(void)
 {
     static Matrix a, b, d;
@@ -248,6 +322,7 @@ static const Test tests[] = {
     {"product with epilogue BGRADA", check_epilogue<CUBLASLT_EPILOGUE_BGRADA>, NULL},
     {"product with epilogue BGRADB", check_epilogue<CUBLASLT_EPILOGUE_BGRADB>, NULL},
     {"products that do not fit are refused", check_refusals, NULL},
+    {"two algorithms, made again from their settings", check_algorithms, NULL},
     {"a product of freed memory", multiply_freed_memory, "cublasLtMatmul: B, 21 x 9 at"},
 };
 

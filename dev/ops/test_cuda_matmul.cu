@@ -5,6 +5,7 @@
 #include <string>
 
 #include "llmc/base/clock.h"
+#include "llmc/compute/cuda/cuda_backend.h"
 #include "llmc/compute/cuda/matmul.cuh"
 
 static const char *const epilogue_names[MATMUL_EPILOGUES] = {"plain", "bias", "bias and GELU",
@@ -407,6 +408,40 @@ static void test_plans_decide_before_tables(void **state)
     unsetenv("HOST_CUDA_PREFERS");
 }
 
+/* A model that has timed its products starts as every model does: all state is zero, padding too. */
+static void test_timing_leaves_no_trace(void **state)
+{
+    (void)state;
+    Error error = {""};
+    const Backend *backend = cuda_backend(&error);
+    assert_non_null(backend);
+    for (int slots : {1, 2}) {
+        ModelConfig config = {};
+        config.shape = ModelShape{8, 131, 2, 2, 16};
+        config.batch_size = 2;
+        config.sequence_tokens = 8;
+        config.slots_per_step = slots;
+        config.dtype = DTYPE_BF16;
+        config.autotunes = 1;
+        Model *model = backend->create(&config, &error);
+        assert_non_null(model);
+        ModelFacts facts;
+        backend->describe(&facts, model);
+        assert_non_null(facts.plans);
+        ParamTable table;
+        params_init(&table, &config.shape);
+        size_t count = (size_t)table.arena_count;
+        Floats zeros(count);
+        for (StateKind kind : {STATE_WEIGHTS, STATE_MOMENT1, STATE_MOMENT2, STATE_GRADIENTS}) {
+            Floats found(count, 1.0f);
+            backend->read_state(model, kind, 0, found.data(), (int64_t)count);
+            check_same("after timing", "state", found, zeros);
+        }
+        params_release(&table);
+        backend->release(model);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -419,6 +454,7 @@ int main(void)
         cmocka_unit_test(test_timed_plans_are_made_again),
         cmocka_unit_test(test_plans_that_do_not_fit),
         cmocka_unit_test(test_plans_decide_before_tables),
+        cmocka_unit_test(test_timing_leaves_no_trace),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
