@@ -61,7 +61,7 @@ HOST_PROGRAMS := $(CUDA_PROGRAMS:%=%_host)
 HOST_SWITCH  := dev/host_cuda/switch/$(if $(filter x86_64,$(MACHINE)),x86_64,portable).cpp
 HOST_LIBS    := $(patsubst %.cpp,$(B)/%.o,$(wildcard dev/host_cuda/*.cpp) $(HOST_SWITCH)) $(B)/libllmc.a
 HOST_TESTS   := $(if $(filter 1,$(CUDA)),$(patsubst dev/ops/%.cu,$(B)/ops/checked/%,$(wildcard dev/ops/test_*.cu)))
-HOST_TOOLS   := $(if $(filter 1,$(CUDA)),$(foreach way,host checked,$(CUDA_PROGRAMS:%=$(B)/%_$(way))))
+HOST_TOOLS   := $(if $(filter 1,$(CUDA)),$(foreach way,host checked,$(CUDA_PROGRAMS:%=$(B)/%_$(way))) $(B)/bench/host/tune_matmul)
 
 MODULE_TESTS := $(patsubst dev/test/%.c,$(B)/test/%,$(wildcard dev/test/test_*.c))
 OP_SOURCES   := $(wildcard dev/ops/test_*.c)
@@ -93,10 +93,6 @@ $(CUDA_PROGRAMS:%=$(B)/%): $(B)/%cu: $(B)/cuda/%.o $(CUDA_SOURCES:%.cu=$(B)/cuda
 	$(call say,LINK,$@)
 	$(Q)$(CXX) -fopenmp $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(CUDA_LIBS) $(filter-out -ldnnl,$(LDLIBS))
 
-$(B)/ops/cuda/%: $(B)/cuda/dev/ops/%.o $(CUDA_SOURCES:%.cu=$(B)/cuda/%.o) $(B)/libllmc.a
-	$(Q)mkdir -p $(@D) && $(CXX) -fopenmp $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(CUDA_LIBS) \
-	    $(if $(filter test%,$*),-lcmocka) $(filter-out -ldnnl,$(LDLIBS))
-
 $(B)/cuda/%.o: %.cu Makefile | has-nvcc
 	$(call say,NVCC,$<)
 	$(Q)mkdir -p $(@D) && $(NVCC) -std=c++20 $(OPTIMIZE) $(GPUS) -I. -Illmc/compute/cuda/device -Werror all-warnings \
@@ -113,12 +109,16 @@ $(B)/$(1)/%.o: %.cu Makefile
 $(CUDA_PROGRAMS:%=$(B)/%_$(1)): $(B)/%cu_$(1): $(B)/$(1)/%.o $(CUDA_SOURCES:%.cu=$(B)/$(1)/%.o) $(HOST_LIBS)
 	$$(call say,LINK,$$@)
 	$$(Q)$$(CXX) -fopenmp $$(LDFLAGS) -o $$@ $$(filter %.o,$$^) $$(filter %.a,$$^) $$(filter-out -ldnnl,$$(LDLIBS))
-$(B)/ops/$(1)/%: $(B)/$(1)/dev/ops/%.o $(CUDA_SOURCES:%.cu=$(B)/$(1)/%.o) $(lastword $(LEVEL_OBJECTS)) $(HOST_LIBS)
-	$$(call say,LINK,$$@)
-	$$(Q)mkdir -p $$(@D) && $$(CXX) -fopenmp $$(LDFLAGS) -o $$@ $$(filter %.o,$$^) $$(filter %.a,$$^) -lcmocka $$(LDLIBS)
 endef
 $(eval $(call host_rules,host))
 $(eval $(call host_rules,checked,-fsanitize=thread))
+# Tests and benchmarks on a GPU or run by the CPU: folder of dev/, way, objects, libraries.
+define tool_rule
+$(B)/$(1)/$(2)/%: $(B)/$(2)/dev/$(1)/%.o $(CUDA_SOURCES:%.cu=$(B)/$(2)/%.o) $(3)
+	$$(Q)mkdir -p $$(@D) && $$(CXX) -fopenmp $$(LDFLAGS) -o $$@ $$(filter %.o,$$^) $$(filter %.a,$$^) $$(if $$(filter test%,$$*),-lcmocka) $(4)
+endef
+$(foreach f,ops bench,$(eval $(call tool_rule,$(f),cuda,$(B)/libllmc.a,$$(CUDA_LIBS) $$(filter-out -ldnnl,$$(LDLIBS)))))
+$(foreach f,ops bench,$(foreach w,host checked,$(eval $(call tool_rule,$(f),$(w),$(lastword $(LEVEL_OBJECTS)) $(HOST_LIBS),$$(LDLIBS)))))
 
 $(B)/%.o: %.cpp Makefile
 	$(call say,CXX,$<)
