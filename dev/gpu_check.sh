@@ -4,14 +4,15 @@
 #   dev/gpu_check.sh [PART...]          all parts, or these; exit 0 if nothing failed
 #   dev/gpu_check.sh --carry FOLDER     on a machine that has the libraries: copy them for one that has not
 #
-# Parts: build reference ops repeat speed operations exact move sanitizer. Each has a time limit of its own,
-# and one that fails does not stop the others. Logs are kept in the folder named last, and in GPU_CHECK_OUT if
-# that is set.
+# Parts: build reference ops repeat speed operations exact graph ranks move sanitizer. Each has a time limit
+# of its own, and one that fails does not stop the others. Logs are kept in the folder named last, and in
+# GPU_CHECK_OUT if that is set.
 #
 # It needs nvcc with cuBLASLt, a C and a C++ compiler, make, and headers and libraries of zstd and jansson.
 # Parts say SKIP where they miss what only they need: cmocka (ops), oneDNN (move), compute-sanitizer, a
-# python3 with PyTorch (the comparison in speed). MPI is left out. For a machine that has no such libraries
-# and no network:
+# python3 with PyTorch (the comparison in speed), NCCL with its header (ranks), which PyTorch's package has;
+# without it all is built with NCCL=0. MPI is left out. For a machine that has no such libraries and no
+# network:
 #
 #   dev/gpu_check.sh --carry libraries                         here; take the folder along, then there
 #   GPU_CHECK_LIBRARIES=libraries dev/gpu_check.sh
@@ -20,8 +21,8 @@
 # library.
 #
 # Settings (environment): GPU_CHECK_LIBRARIES, GPU_CHECK_OUT, GPU_CHECK_SECONDS=530 (for all parts), NVCC,
-# PYTHON=python3; GPU_CHECK_VARIANT=host tries the script out without a GPU: the host build in place of the
-# programs, tiny shapes.
+# PYTHON=python3, NCCL=0 to leave NCCL out; GPU_CHECK_VARIANT=host tries the script out without a GPU: the
+# host build in place of the programs, tiny shapes.
 set -u
 export LC_ALL=C GOMP_SPINCOUNT=1000 MPI=${MPI:-0}
 self=$(readlink -f "$0")
@@ -29,9 +30,11 @@ root=$(dirname "$(dirname "$self")")
 cd "$root" || exit 1
 variant=${GPU_CHECK_VARIANT:-cuda}
 python=${PYTHON:-python3}
-parts=(build reference ops repeat speed operations exact move sanitizer)
-declare -A limits=([build]=240 [reference]=90 [ops]=60 [repeat]=30 [speed]=200 [operations]=40 [exact]=50
-    [move]=40 [sanitizer]=120)
+parts=(build reference ops repeat speed operations exact graph ranks move sanitizer)
+declare -A limits=([build]=240 [reference]=90 [ops]=60 [repeat]=45 [speed]=200 [operations]=40 [exact]=50
+    [graph]=50 [ranks]=120 [move]=40 [sanitizer]=120)
+
+. dev/gpu_check_ranks.bash
 
 # row STATUS WHAT VALUE [GOAL]: a line of the last table.
 row() {
@@ -113,6 +116,7 @@ find_libraries() {
         done < <(find "$toolkit/.." /opt /usr/lib /usr/local/lib -name 'libcublasLt.so.*' 2>/dev/null |
             head -n 1)
     fi
+    find_nccl
     # An empty entry would mean the current folder.
     LIBRARY_PATH=$out/lib:$toolkit/lib64:$toolkit/lib${LIBRARY_PATH:+:$LIBRARY_PATH}
     LD_LIBRARY_PATH=$out/lib:$toolkit/lib64:$toolkit/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
@@ -122,11 +126,14 @@ find_libraries() {
 }
 
 # ---- the programs ------------------------------------------------------------------------------------------
-B=build/mpi$MPI
-suffix=
-[ "$variant" = cuda ] || suffix=_host
-train=$B/train_gpt2cu$suffix
-test=$B/test_gpt2cu$suffix
+name_programs() {
+    local suffix=
+    [ "$variant" = cuda ] || suffix=_host
+    B=build/mpi$MPI
+    [ "$NCCL" = 1 ] || B+=-nccl0
+    train=$B/train_gpt2cu$suffix
+    test=$B/test_gpt2cu$suffix
+}
 folders=(dev/reference/*/)
 
 # One architecture only: that of the first GPU.
@@ -145,6 +152,7 @@ part_build() {
             return 1
         fi
     done
+    [ "$NCCL" = 1 ] || row SKIP "NCCL" "no header or library: built with NCCL=0"
     if has_library cmocka && has_header cmocka.h; then
         for source in dev/ops/test_*.cu; do
             targets+=("$B/ops/$variant/$(basename "$source" .cu)")
@@ -227,6 +235,17 @@ part_repeat() {
             row FAIL "two runs, $dtype" "${first:-none} and ${second:-none}" "the same"
         fi
     done
+    # What was timed is in the snapshot, and not timed again.
+    first=$(train_into tuned "$train" --dtype=bf16 --autotune=true --snapshot_interval=15)
+    rm -f "$out/runs/tuned/step-00000030.snap"
+    second=$(train_into tuned "$train" --dtype=bf16 --init_from=resume)
+    echo "autotune: $first, $second"
+    if [ -n "$first" ] && [ "$first" = "$second" ] &&
+        [ "$(grep -c '"event":"plans"' "$out/runs/tuned/log.jsonl")" -eq 2 ]; then
+        row PASS "--autotune=true, resumed" "$first" "the same"
+    else
+        row FAIL "--autotune=true, resumed" "${first:-none} and ${second:-none}" "the same"
+    fi
 }
 
 # losses FOLDER: iter and loss of each update.
@@ -283,6 +302,9 @@ part_speed() {
         "$(printf '%.0f, %.1f%%' "$(figure tok_per_s)" "$(awk "BEGIN { print 100 * $(figure mfu) }")")"
     judge "start to first step" "$(printf '%.2f s' "$(figure start_s)")" "at most 2 s" \
         "$(figure start_s) <= 2"
+    row PASS "an update with --autotune=true, start" \
+        "$(printf '%.2f ms, %.2f s' "$(figure autotuned_ms)" "$(figure autotuned_start_s)")" \
+        "$(awk "BEGIN { printf \"%+.1f%%\", 100 * ($(figure autotuned_ms) / $ms - 1) }")"
     other=$(figure pytorch_ms)
     if [ -z "$other" ]; then
         row SKIP "beside PyTorch" "no PyTorch for $python"
@@ -324,6 +346,12 @@ median_ms() {
         awk '{ ms[NR] = $1 } END { print ms[int((NR + 1) / 2)] }'
 }
 
+make_tokens() {
+    "$python" -c 'import array, random, sys
+array.array("H", [random.randrange(50257) for _ in range(300000)]).tofile(open(sys.argv[1], "wb"))' \
+        "$out/tokens.bin"
+}
+
 # Runs in turns, so that a card that slows down does so for both.
 part_exact() {
     local shape=(--batch_size=64 --block_size=1024 --max_iters=8 --init_from=scratch --grad_clip=1
@@ -331,9 +359,7 @@ part_exact() {
     local turn reduce exact fp32
     [ "$variant" = cuda ] || shape+=(--batch_size=1 --block_size=8 --n_layer=1 --n_embd=64 --n_head=2 \
         --max_iters=5)
-    "$python" -c 'import array, random, sys
-array.array("H", [random.randrange(50257) for _ in range(300000)]).tofile(open(sys.argv[1], "wb"))' \
-        "$out/tokens.bin" || return 1
+    make_tokens || return 1
     for turn in 1 2; do
         for reduce in exact fp32; do
             train_into exact-$reduce-$turn "$train" "${shape[@]}" --train_data="$out/tokens.bin" \
@@ -348,6 +374,7 @@ array.array("H", [random.randrange(50257) for _ in range(300000)]).tofile(open(s
         "$(awk "BEGIN { printf \"%.2f%%\", 100 * ($exact / $fp32 - 1) }")" \
         "at most 1%" "$exact / $fp32 - 1 <= 0.01"
 }
+
 
 # ---- compute-sanitizer -------------------------------------------------------------------------------------
 # sanitize TOOL LABEL COMMAND...: one row; 1 if the tool cannot work here at all.
@@ -421,6 +448,7 @@ case ${1:-} in
 --part)
     out=$GPU_CHECK_OUT
     find_libraries
+    name_programs
     "part_$2"
     exit
     ;;

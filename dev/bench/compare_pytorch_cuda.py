@@ -7,9 +7,9 @@ start-up.
 PyTorch runs as one would write it for speed: torch.compile, scaled_dot_product_attention, fused AdamW,
 clip_grad_norm_, bf16 autocast, a vocabulary padded to 50304, no wait for the device but at the ends of ten
 updates. Ours runs as it is, with a line after each update. Both train on the same random tokens, ours before
-and after. `start` is from the start of the process to the end of the first update, less a usual update: what
-one waits for. Memory is what nvidia-smi shows above what it showed before. Without PyTorch only ours is
-measured.
+and after, and a last time with --autotune=true. `start` is from the start of the process to the end of the
+first update, less a usual update: what one waits for. Memory is what nvidia-smi shows above what it showed
+before. Without PyTorch only ours is measured.
 """
 import argparse
 import array
@@ -136,14 +136,14 @@ class Run:
                 self.peak_mib = max(self.peak_mib or 0, used - before)
 
 
-def run_ours(args, data, folder):
+def run_ours(args, data, folder, *more):
     out_dir = tempfile.mkdtemp(dir=folder)
     command = [
         os.path.abspath(args.program), f"--out_dir={out_dir}", f"--train_data={data}",
         f"--n_layer={args.layers}",
         f"--batch_size={args.batch}", f"--block_size={args.context}", "--gradient_accumulation_steps=1",
         f"--max_iters={args.steps}", "--eval_interval=0", "--snapshot_interval=0", "--log_interval=1",
-        "--warmup_iters=0", "--lr_schedule=constant", "--dtype=bf16",
+        "--warmup_iters=0", "--lr_schedule=constant", "--dtype=bf16", *more,
     ]  # fmt: skip
     return Run("ours", command, os.path.join(out_dir, "log.jsonl"))
 
@@ -180,11 +180,15 @@ def compare(args, data, folder):
         print_row(args, "PyTorch" + ("" if args.eager else " compiled"), pytorch)
         ours.append(run_ours(args, data, folder))
         print_row(args, "train_gpt2cu", ours[1])
+    tuned = run_ours(args, data, folder, "--autotune=true")
+    print_row(args, "train_gpt2cu --autotune=true", tuned)
     result = {
         "ms": min(run.ms for run in ours),
         "tok_per_s": args.batch * args.context / min(run.ms for run in ours) * 1e3,
         "mfu": max(run.mfu for run in ours),
         "start_s": min(run.start_s for run in ours),
+        "autotuned_ms": tuned.ms,
+        "autotuned_start_s": tuned.start_s,
         "mib": max((run.peak_mib for run in ours if run.peak_mib is not None), default=None),
     }
     if pytorch:

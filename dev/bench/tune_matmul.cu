@@ -1,12 +1,13 @@
-/* Times cuBLASLt's algorithms for the matrix products of GPT-2's training, and prints the quickest as entries of
- * llmc/compute/cuda/tuned_plans.cu.
+/* Times cuBLASLt's algorithms for the matrix products of GPT-2's training, and prints the quickest as
+ * entries of llmc/compute/cuda/tuned_plans.cu.
  *
  *   tune_matmul [B T C]... [--ms=MILLISECONDS] [--vocabulary=V]
  *
- * Without shapes those of 124M, 350M, 774M and 1558M at the batches that one large GPU takes. The products are
- * those of the model itself, in bf16, with one and with several micro-batches an update. They do not depend on
- * the number of layers; two are made, as some pointers of odd and even layers are aligned differently. MS is the
- * time for each of these models. What the host build prints proves that this program runs, and nothing else.
+ * Without shapes those of 124M, 350M, 774M and 1558M at the batches that one large GPU takes. The products
+ * are those of the model itself, in bf16, with one and with several micro-batches an update. They do not
+ * depend on the number of layers; two are made, as some pointers of odd and even layers are aligned
+ * differently. MS is the time for each of these models. What the host build prints proves that this program
+ * runs, and nothing else.
  */
 #include <stdio.h>
 #include <stdlib.h>

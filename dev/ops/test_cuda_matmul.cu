@@ -281,7 +281,7 @@ static void test_sums_are_fp32(void **state)
     matmuls_free(matmuls);
 }
 
-/* ---- plans ---------------------------------------------------------------------------------------------- */
+/* ---- plans --------------------------------------------------------------------------------------------- */
 
 /* A product whose bits tell the order of its sums, with memory that lives as long as it. */
 struct PlannedProduct {
@@ -381,8 +381,8 @@ static void test_plans_that_do_not_fit(void **state)
     check_same("a table's", "out", planned(NULL, table, &notice), standard);
 }
 
-/* host_cuda's second algorithm sums K in two halves, which shows in the bits: plans decide before a table, and
- * a table before the library. A GPU's algorithms are not known here. */
+/* host_cuda's second algorithm sums K in two halves, which shows in the bits: plans decide before a table,
+ * and a table before the library. A GPU's algorithms are not known here. */
 static void test_plans_decide_before_tables(void **state)
 {
     (void)state;

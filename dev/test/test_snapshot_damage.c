@@ -129,9 +129,9 @@ static char *edited_header(const char *header, const char *old_text, const char 
     return edited;
 }
 
-static void test_foreign_content(void **state)
+/* The header of a whole snapshot, and how many bytes of data follow it. */
+static char *small_header(uint64_t *data_bytes)
 {
-    (void)state;
     size_t bytes;
     unsigned char *data = small_snapshot(&bytes);
     char *content = malloc(1 << 22);
@@ -144,8 +144,19 @@ static void test_foreign_content(void **state)
     ZSTD_freeDCtx(context);
     uint64_t text_bytes;
     memcpy(&text_bytes, content, 8);
-    uint64_t data_bytes = out.pos - 8 - text_bytes;
+    *data_bytes = out.pos - 8 - text_bytes;
     char *header = strndup(content + 8, text_bytes);
+    free(content);
+    free(data);
+    return header;
+}
+
+static void test_foreign_content(void **state)
+{
+    (void)state;
+    uint64_t data_bytes;
+    char *header = small_header(&data_bytes);
+    uint64_t text_bytes = strlen(header);
     check_content(header, text_bytes, data_bytes, "the file as it is", NULL);
     check_content(header, text_bytes, data_bytes - 1, "a byte of data less", "truncated");
     check_content(header, text_bytes, data_bytes + 1, "a byte of data more", "");
@@ -184,17 +195,6 @@ static void test_foreign_content(void **state)
         check_content(edited, strlen(edited), data_bytes, edits[i].new_text, edits[i].expected);
         free(edited);
     }
-    /* Plans without end: products that no model has, then a line of a megabyte. */
-    enum { LONG_BYTES = 1 << 20 };
-    char *plans = malloc(LONG_BYTES), *at = plans;
-    for (int i = 1; at < plans + LONG_BYTES - 256; i++) {
-        at += sprintf(at, "%s%dx8x8 nn fp32 bf16 plain set 1 2 4: 1 0 1 0 0 0 0 0 0\\n",
-                      i == 1 ? "\"plans\":\"x\\n" : "", i + 8);
-    }
-    char *many = edited_header(header, "\"plans\":\"device / library 1\\n", plans);
-    check_content(many, strlen(many), data_bytes, "many plans", "plans: expected at most 32767 bytes");
-    free(many);
-    free(plans);
     /* One tensor more, after all others. */
     char *end = strrchr(header, '}');
     char extra[256];
@@ -206,8 +206,25 @@ static void test_foreign_content(void **state)
     check_content(edited, strlen(edited), data_bytes + 1, "a tensor more", "tensors, found");
     free(edited);
     free(header);
-    free(content);
-    free(data);
+}
+
+/* Products that no model has, for a megabyte. */
+static void test_plans_without_end(void **state)
+{
+    (void)state;
+    uint64_t data_bytes;
+    char *header = small_header(&data_bytes);
+    enum { LONG_BYTES = 1 << 20 };
+    char *plans = malloc(LONG_BYTES), *at = plans;
+    for (int i = 1; at < plans + LONG_BYTES - 256; i++) {
+        at += sprintf(at, "%s%dx8x8 nn fp32 bf16 plain set 1 2 4: 1 0 1 0 0 0 0 0 0\\n",
+                      i == 1 ? "\"plans\":\"x\\n" : "", i + 8);
+    }
+    char *many = edited_header(header, "\"plans\":\"device / library 1\\n", plans);
+    check_content(many, strlen(many), data_bytes, "many plans", "plans: expected at most 32767 bytes");
+    free(many);
+    free(plans);
+    free(header);
 }
 
 /* A few kilobytes that promise gigabytes, in the header's length or behind a whole header, cost neither
@@ -264,9 +281,9 @@ static void test_unreadable_files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_flipped_bits),     cmocka_unit_test(test_cuts_and_additions),
-        cmocka_unit_test(test_foreign_content),  cmocka_unit_test(test_bombs),
-        cmocka_unit_test(test_unreadable_files),
+        cmocka_unit_test(test_flipped_bits),    cmocka_unit_test(test_cuts_and_additions),
+        cmocka_unit_test(test_foreign_content), cmocka_unit_test(test_plans_without_end),
+        cmocka_unit_test(test_bombs),           cmocka_unit_test(test_unreadable_files),
     };
     return cmocka_run_group_tests(tests, scratch_create, scratch_remove);
 }

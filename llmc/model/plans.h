@@ -1,13 +1,13 @@
-/* Which algorithm a device takes for which matrix product, as text: what --autotune chose, in a form that logs,
- * snapshots, other ranks and tables of measured choices share. The first line names the device and its library;
- * each other line is one product and its algorithm's settings, in numbers that mean something to that library
- * only:
+/* Which algorithm a device takes for which matrix product, as text: what --autotune chose, in a form that
+ * logs, snapshots, other ranks and tables of measured choices share. The first line names the device and
+ * its library; each other line is one product and its algorithm's settings, in numbers that mean something
+ * to that library only. With numbers that are made up:
  *
  *   NVIDIA H200 / cuBLASLt 13.1.0
  *   65536x2304x768 nt bf16 bf16 bias set 256 256 256: 66 20 1 0 0 0 36 0 5
  *
- * that is MxNxK; n or t for each input, plain or transposed; the types of inputs and output; the epilogue; set
- * or add; the alignment in bytes of output and inputs; the settings.
+ * that is MxNxK; n or t for each input, plain or transposed; the types of inputs and output; the epilogue;
+ * set or add; the alignment in bytes of output and inputs; the settings.
  */
 #ifndef LLMC_MODEL_PLANS_H
 #define LLMC_MODEL_PLANS_H
@@ -47,7 +47,8 @@ typedef struct Plans {
     ProductPlan plans[PLANS_MAX];
 } Plans;
 
-/* For any text: 0, or -1 with *error naming the line. What is accepted is exactly what plans_to_text writes. */
+/* For any text: 0, or -1 with *error naming the line. What is accepted is exactly what plans_to_text
+ * writes. */
 int plans_parse(Plans *plans, const char *text, Error *error);
 
 /* The caller frees it with memory_free. At most PLANS_BYTES_MAX bytes with the NUL. */

@@ -52,8 +52,8 @@ typedef struct Run {
 int run_open(Run *run, const Options *options, const Backend *backend, Error *error);
 void run_close(Run *run);
 
-/* plans.c. Create the model. It repeats the recorded plans (NULL for none) where they fit; else, with autotune,
- * it times products: on rank 0, whose choice goes to all ranks. -1 with *error. */
+/* plans.c. Create the model. It repeats the recorded plans (NULL for none) where they fit; else, with
+ * autotune, it times products: on rank 0, whose choice goes to all ranks. -1 with *error. */
 int run_create_model(Run *run, const Backend *backend, const ModelConfig *standard, const char *recorded,
                      Error *error);
 /* What a user should know of them. */

@@ -12,12 +12,12 @@
  * - plans, how products are computed (model/plans.h), in runs that timed it.
  *
  * Its tensors are those of the parameter table, three times over: `param.NAME` (fp32 master weights),
- * `moment1.NAME`, `moment2.NAME` (AdamW's), each as four U8 tensors `.../b0` .. `/b3` of the parameter's shape:
- * byte 0 (lowest) to byte 3 (sign and exponent) of every value. NAME is Hugging Face's without `transformer.`;
- * matrices are [out,in]; vocabulary padding is not in the file.
+ * `moment1.NAME`, `moment2.NAME` (AdamW's), each as four U8 tensors `.../b0` .. `/b3` of the parameter's
+ * shape: byte 0 (lowest) to byte 3 (sign and exponent) of every value. NAME is Hugging Face's without
+ * `transformer.`; matrices are [out,in]; vocabulary padding is not in the file.
  *
- * A file that opens has been read to its end: every checksum, the header, and each tensor's name, type, shape
- * and place hold. So nothing of a damaged file ever reaches a model.
+ * A file that opens has been read to its end: every checksum, the header, and each tensor's name, type,
+ * shape and place hold. So nothing of a damaged file ever reaches a model.
  */
 #ifndef LLMC_SNAPSHOT_SNAPSHOT_H
 #define LLMC_SNAPSHOT_SNAPSHOT_H

@@ -34,16 +34,16 @@ typedef struct Matmuls Matmuls;
 Matmuls *matmuls_create(void);
 void matmuls_free(Matmuls *matmuls);
 
-/* Choices made by another process (model/plans.h), for products from now on. Those that do not fit (another GPU
- * or library, an algorithm that the library refuses) are not used: matmuls_notice tells. */
+/* Choices made by another process (model/plans.h), for products from now on. Those that do not fit (another
+ * GPU or library, an algorithm that the library refuses) are not used: matmuls_notice tells. */
 void matmuls_use_plans(Matmuls *matmuls, const char *text);
 
 /* Another table than the program's: texts, of which the last is NULL. Borrowed. */
 void matmuls_use_table(Matmuls *matmuls, const char *const *table);
 
-/* Time the algorithms that the library proposes for the products made so far, the most expensive product first,
- * and use the quickest of each from now on. What is not timed by clock_ms() = deadline_ms keeps the first
- * proposed. Overwrites the operands of those products, which must still be there. */
+/* Time the algorithms that the library proposes for the products made so far, the most expensive product
+ * first, and use the quickest of each from now on. What is not timed by clock_ms() = deadline_ms keeps the
+ * first proposed. Overwrites the operands of those products, which must still be there. */
 void matmuls_tune(Matmuls *matmuls, double deadline_ms, cudaStream_t stream);
 
 /* The plans given or timed that are in use, NULL where there are none. Owned by matmuls. */

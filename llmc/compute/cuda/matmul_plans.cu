@@ -227,7 +227,7 @@ int matmuls_candidates(Candidate candidates[CANDIDATES_MAX], Matmuls *matmuls, P
     return good;
 }
 
-/* ---- plans ---------------------------------------------------------------------------------------------- */
+/* ---- plans --------------------------------------------------------------------------------------------- */
 
 static int find_algorithm(Matmuls *matmuls, Plan *plan)
 {
