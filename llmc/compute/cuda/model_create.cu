@@ -205,8 +205,11 @@ static int check_memory(const Model *model, Error *error)
 void cuda_model_tune(Model *model, double limit_ms)
 {
     double deadline_ms = clock_ms() + limit_ms;
-    int32_t *tokens = (int32_t *)memory_alloc_zeroed((size_t)model_rows(model), sizeof(int32_t), "tokens");
+    int32_t *tokens = (int32_t *)memory_alloc((size_t)model_rows(model), sizeof(int32_t), "tokens");
     SlotContext context = {};
+    for (int64_t i = 0; i < model_rows(model); i++) { /* rows of one token would be summed by one block */
+        tokens[i] = (int32_t)(i % model->config.shape.vocab_size);
+    }
     context.is_first = context.is_last = 1;
     cuda_model_train_slot(model, tokens, tokens, &context);
     if (!model->is_exact_arena && model->config.slots_per_step > 1) { /* gradients are added to */
