@@ -4,7 +4,8 @@
 #include "cuda_bf16.h"
 #include "runtime.h"
 
-#include <unistd.h>
+#include <chrono>
+#include <thread>
 
 struct cublasLtContext {
     int unused;
@@ -449,13 +450,16 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t library, cublasLt
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* Lets products by other algorithms than the one of HOST_CUDA_PREFERS parts take their time, so that what
- * times them finds it the quickest. */
-static void dawdle(int parts)
+/* Products by other algorithms than the one of HOST_CUDA_PREFERS parts take ten times as long and more, so that
+ * what times them finds it the quickest also where the machine is busy. */
+static void multiply_at_leisure(const Product &product)
 {
     long long preferred = setting("HOST_CUDA_PREFERS", 0);
-    if (preferred > 0 && parts != preferred) {
-        usleep(2000);
+    auto begin = std::chrono::steady_clock::now();
+    multiply(product);
+    if (preferred > 0 && product.parts != preferred) {
+        auto took = std::chrono::steady_clock::now() - begin;
+        std::this_thread::sleep_for(9 * took + std::chrono::milliseconds(2));
     }
 }
 
@@ -486,9 +490,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t library, cublasLtMatmulDesc_t des
     product.b.data = (unsigned char *)B;
     product.c.data = product.beta != 0 ? (unsigned char *)C : NULL;
     product.d.data = (unsigned char *)D;
-    auto work = [product] {
-        dawdle(product.parts);
-        multiply(product);
-    };
-    return stream_enqueue(stream, work) ? CUBLAS_STATUS_EXECUTION_FAILED : CUBLAS_STATUS_SUCCESS;
+    return stream_enqueue(stream, [product] { multiply_at_leisure(product); })
+               ? CUBLAS_STATUS_EXECUTION_FAILED
+               : CUBLAS_STATUS_SUCCESS;
 }

@@ -402,7 +402,7 @@ static void test_plans_decide_before_tables(void **state)
     check_same("an empty table", "out", planned(NULL, empty, &notice), standard);
     setenv("HOST_CUDA_PREFERS", "2", 1);
     Floats quickest;
-    assert_string_equal(timed_plans(2000, &quickest).c_str(), halves.c_str());
+    assert_string_equal(timed_plans(2e4, &quickest).c_str(), halves.c_str());
     check_same("the quickest", "out", quickest, found);
     unsetenv("HOST_CUDA_PREFERS");
 }

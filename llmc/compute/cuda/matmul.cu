@@ -51,14 +51,13 @@ void matmuls_use_table(Matmuls *matmuls, const char *const *table)
     matmuls->table = table;
 }
 
-void matmuls_run(Matmuls *matmuls, Plan *plan, const Matmul *product, cudaStream_t stream)
+cublasStatus_t matmuls_run(Matmuls *matmuls, Plan *plan, const Matmul *product, cudaStream_t stream)
 {
     const float one = 1.0f, beta = product->accumulates ? 1.0f : 0.0f;
     matmuls_set_pointers(plan, product);
-    CUBLASLT_CHECK(cublasLtMatmul(matmuls->library, plan->operation, &one, product->b.data, plan->a,
-                                  product->a.data, plan->b, &beta, product->out.data, plan->out,
-                                  product->out.data, plan->out, &plan->algorithm, matmuls->workspace,
-                                  WORKSPACE_BYTES, stream));
+    return cublasLtMatmul(matmuls->library, plan->operation, &one, product->b.data, plan->a, product->a.data,
+                          plan->b, &beta, product->out.data, plan->out, product->out.data, plan->out,
+                          &plan->algorithm, matmuls->workspace, WORKSPACE_BYTES, stream);
 }
 
 enum { THREADS = 256 };
@@ -119,7 +118,7 @@ void matmul(Matmuls *matmuls, const Matmul *product, cudaStream_t stream)
         Plan *plan = matmuls_plan_of(matmuls, product);
         if (plan->is_found) {
             plan->uses++;
-            matmuls_run(matmuls, plan, product, stream);
+            CUBLASLT_CHECK(matmuls_run(matmuls, plan, product, stream));
             return;
         }
     }

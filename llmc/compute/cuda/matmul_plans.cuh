@@ -57,6 +57,7 @@ void matmuls_set_pointers(Plan *plan, const Matmul *product);
 int matmuls_candidates(Candidate candidates[CANDIDATES_MAX], Matmuls *matmuls, Plan *plan);
 
 /* ---- matmul.cu */
-void matmuls_run(Matmuls *matmuls, Plan *plan, const Matmul *product, cudaStream_t stream);
+/* Asynchronous. An error if the library refuses the operands after all. */
+cublasStatus_t matmuls_run(Matmuls *matmuls, Plan *plan, const Matmul *product, cudaStream_t stream);
 
 #endif

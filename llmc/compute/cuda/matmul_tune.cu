@@ -42,18 +42,19 @@ typedef struct Timer {
     cudaStream_t stream;
 } Timer;
 
-/* Milliseconds of one call, as a mean over some. */
+/* Milliseconds of one call, as a mean over some; infinitely many where the library refuses the operands. */
 static float call_ms(Matmuls *matmuls, Plan *plan, int calls, const Timer *timer)
 {
     float ms;
+    int is_refused = 0;
     CUDA_CHECK(cudaEventRecord(timer->begin, timer->stream));
     for (int i = 0; i < calls; i++) {
-        matmuls_run(matmuls, plan, &plan->example, timer->stream);
+        is_refused |= matmuls_run(matmuls, plan, &plan->example, timer->stream) != CUBLAS_STATUS_SUCCESS;
     }
     CUDA_CHECK(cudaEventRecord(timer->end, timer->stream));
     CUDA_CHECK(cudaEventSynchronize(timer->end));
     CUDA_CHECK(cudaEventElapsedTime(&ms, timer->begin, timer->end));
-    return ms / (float)calls;
+    return is_refused ? INFINITY : ms / (float)calls;
 }
 
 /* The quickest of the candidates, by the best of their rounds, which take turns so that a clock that changes
@@ -83,7 +84,7 @@ static int quickest(Matmuls *matmuls, Plan *plan, const Candidate *candidates, i
     return best;
 }
 
-/* Choose for one plan, and write the choice down. One whose first algorithm cannot be made again stays as it
+/* Choose for one plan, and write the choice down. One of which no algorithm can be made again stays as it
  * is: the library proposes it again. */
 static void tune_plan(Matmuls *matmuls, Plan *plan, double deadline_ms, const Timer *timer)
 {
