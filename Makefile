@@ -3,6 +3,7 @@
 # ---- settings ----------------------------------------------------------------------------------------------
 MPI      ?= 1
 CUDA     ?= 1
+NCCL     ?= 1
 SANITIZE ?=
 V        ?= 0
 CC       ?= gcc
@@ -11,9 +12,8 @@ OBJCOPY  ?= objcopy
 NVCC     ?= nvcc
 GPUS     ?= -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a \
             -gencode arch=compute_90,code=compute_90
-
 comma    := ,
-VARIANT  := mpi$(MPI)$(if $(SANITIZE),-$(subst $(comma),-,$(SANITIZE)))
+VARIANT  := mpi$(MPI)$(if $(filter 0,$(NCCL)),-nccl0)$(if $(SANITIZE),-$(subst $(comma),-,$(SANITIZE)))
 B        := build/$(VARIANT)
 MACHINE  ?= $(shell uname -m)
 Q        := $(if $(filter 1,$(V)),,@)
@@ -53,16 +53,17 @@ symbol        = cpu_backend_$(subst -,_,$(1))
 CPU_SOURCES  := $(wildcard llmc/compute/cpu/*.c)
 cpu_objects   = $(CPU_SOURCES:llmc/compute/cpu/%.c=$(B)/cpu/$(1)/%.o)
 LEVEL_OBJECTS := $(LEVELS:%=$(B)/cpu/%.o)
-
-# The CUDA program. For the host variants see below.
-CUDA_SOURCES := $(wildcard llmc/compute/cuda/*.cu)
+# The CUDA program. For the host variants, which bring an NCCL of their own, see below.
+CUDA_SOURCES := $(wildcard llmc/*/cuda/*.cu) $(filter-out \
+                $(if $(filter 1,$(NCCL)),%_missing.cu,%_reducer.cu %_library.cu),$(wildcard llmc/comm/nccl/*.cu))
+cuda_objects  = $(patsubst %.cu,$(B)/$(1)/%.o,$(filter-out $(if $(filter cuda,$(1)),,%_library.cu),$(CUDA_SOURCES)))
 CUDA_PROGRAMS := train_gpt2cu test_gpt2cu
 HOST_PROGRAMS := $(CUDA_PROGRAMS:%=%_host)
 HOST_SWITCH  := dev/host_cuda/switch/$(if $(filter x86_64,$(MACHINE)),x86_64,portable).cpp
 HOST_LIBS    := $(patsubst %.cpp,$(B)/%.o,$(wildcard dev/host_cuda/*.cpp) $(HOST_SWITCH)) $(B)/libllmc.a
 HOST_TESTS   := $(if $(filter 1,$(CUDA)),$(patsubst dev/ops/%.cu,$(B)/ops/checked/%,$(wildcard dev/ops/test_*.cu)))
-HOST_TOOLS   := $(if $(filter 1,$(CUDA)),$(foreach way,host checked,$(CUDA_PROGRAMS:%=$(B)/%_$(way))) $(B)/bench/host/tune_matmul)
-
+HOST_TOOLS   := $(if $(filter 1,$(CUDA)),$(foreach way,host checked,$(CUDA_PROGRAMS:%=$(B)/%_$(way))) \
+                $(B)/bench/host/tune_matmul)
 MODULE_TESTS := $(patsubst dev/test/%.c,$(B)/test/%,$(wildcard dev/test/test_*.c))
 OP_SOURCES   := $(wildcard dev/ops/test_*.c)
 OP_TESTS     := $(foreach level,$(LEVELS),$(OP_SOURCES:dev/ops/%.c=$(B)/ops/$(level)/%))
@@ -89,7 +90,7 @@ $(B)/train_gpt2 $(B)/test_gpt2: $(B)/%: $(B)/%.o $(LEVEL_OBJECTS) $(B)/libllmc.a
 
 CUDA_LIBS = -L$(dir $(shell command -v $(NVCC)))../lib64 -lcudart_static -lcublasLt -lrt -ldl
 $(addprefix $(B)/,test_gpt2cu test_gpt2cu_host test_gpt2cu_checked): $(patsubst %.c,$(B)/%.o,$(wildcard dev/reference/*.c))
-$(CUDA_PROGRAMS:%=$(B)/%): $(B)/%cu: $(B)/cuda/%.o $(CUDA_SOURCES:%.cu=$(B)/cuda/%.o) $(B)/libllmc.a
+$(CUDA_PROGRAMS:%=$(B)/%): $(B)/%cu: $(B)/cuda/%.o $(call cuda_objects,cuda) $(B)/libllmc.a
 	$(call say,LINK,$@)
 	$(Q)$(CXX) -fopenmp $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(CUDA_LIBS) $(filter-out -ldnnl,$(LDLIBS))
 
@@ -97,7 +98,6 @@ $(B)/cuda/%.o: %.cu Makefile | has-nvcc
 	$(call say,NVCC,$<)
 	$(Q)mkdir -p $(@D) && $(NVCC) -std=c++20 $(OPTIMIZE) $(GPUS) -I. -Illmc/compute/cuda/device -Werror all-warnings \
 	    -Xcompiler -Wall,-Wextra -MMD -MP -c -o $@ $<
-
 has-nvcc:
 	@command -v $(NVCC) >/dev/null || { echo "make: no $(NVCC) in PATH: train_gpt2cu needs CUDA Toolkit 12.4" >&2; exit 1; }
 
@@ -106,7 +106,7 @@ define host_rules
 $(B)/$(1)/%.o: %.cu Makefile
 	$$(call say,CXX,"$$< ($(1))")
 	$$(Q)mkdir -p $$(@D) && $$(CXX) -x c++ -Wno-unknown-pragmas -Idev/host_cuda $$(CPPFLAGS) $$(CXXFLAGS) $(2) -c -o $$@ $$<
-$(CUDA_PROGRAMS:%=$(B)/%_$(1)): $(B)/%cu_$(1): $(B)/$(1)/%.o $(CUDA_SOURCES:%.cu=$(B)/$(1)/%.o) $(HOST_LIBS)
+$(CUDA_PROGRAMS:%=$(B)/%_$(1)): $(B)/%cu_$(1): $(B)/$(1)/%.o $(call cuda_objects,$(1)) $(HOST_LIBS)
 	$$(call say,LINK,$$@)
 	$$(Q)$$(CXX) -fopenmp $$(LDFLAGS) -o $$@ $$(filter %.o,$$^) $$(filter %.a,$$^) $$(filter-out -ldnnl,$$(LDLIBS))
 endef
@@ -114,7 +114,7 @@ $(eval $(call host_rules,host))
 $(eval $(call host_rules,checked,-fsanitize=thread))
 # Tests and benchmarks on a GPU or run by the CPU: folder of dev/, way, objects, libraries.
 define tool_rule
-$(B)/$(1)/$(2)/%: $(B)/$(2)/dev/$(1)/%.o $(CUDA_SOURCES:%.cu=$(B)/$(2)/%.o) $(3)
+$(B)/$(1)/$(2)/%: $(B)/$(2)/dev/$(1)/%.o $(call cuda_objects,$(2)) $(3)
 	$$(Q)mkdir -p $$(@D) && $$(CXX) -fopenmp $$(LDFLAGS) -o $$@ $$(filter %.o,$$^) $$(filter %.a,$$^) $$(if $$(filter test%,$$*),-lcmocka) $(4)
 endef
 $(foreach f,ops bench,$(eval $(call tool_rule,$(f),cuda,$(B)/libllmc.a,$$(CUDA_LIBS) $$(filter-out -ldnnl,$$(LDLIBS)))))
@@ -193,7 +193,7 @@ clean: ## remove what was built
 
 help: ## this list
 	@grep -hE '^[a-z_0-9-]+:.*##' Makefile | sed -E 's/^([a-z_0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
-	@printf '\nSwitches: MPI=0 (no Open MPI)  CUDA=0  SANITIZE=address,undefined | thread  V=1 (show commands)\n'
+	@printf '\nSwitches: MPI=0 (no Open MPI)  CUDA=0  NCCL=0  SANITIZE=address,undefined | thread  V=1 (show commands)\n'
 
 .PHONY: all has-nvcc test sanitizer-tests thread-tests bench fuzz format clean help FORCE
 .SECONDARY:

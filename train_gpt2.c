@@ -8,8 +8,14 @@
 #include "llmc/compute/cpu_levels.h"
 #include "llmc/run/program.h"
 
+static const Backend *open_cpu(const Options *options, Error *error)
+{
+    (void)options;
+    return cpu_backend(error);
+}
+
 int main(int argc, char **argv)
 {
     cpu_spin_briefly(argv);
-    return program_run("train_gpt2", cpu_backend, argc, argv);
+    return program_run("train_gpt2", open_cpu, argc, argv);
 }

@@ -218,7 +218,8 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
             return call.end(cudaErrorStreamCaptureUnjoined);
         }
     }
-    *graph = new CUgraph_st{capture->nodes, (int)capture->streams.size()};
+    /* moved: events may keep the capture, but what its nodes hold goes with the graph */
+    *graph = new CUgraph_st{std::move(capture->nodes), (int)capture->streams.size()};
     return cudaSuccess;
 }
 

@@ -82,6 +82,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device)
     properties->minor = device_capability() % 10;
     properties->l2CacheSize = 32 << 20;
     properties->memoryBusWidth = 64;
+    properties->uuid.bytes[0] = (char)device;
     properties->pciBusID = device;
     return cudaSuccess;
 }

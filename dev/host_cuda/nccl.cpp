@@ -3,7 +3,9 @@
 #include <condition_variable>
 #include <map>
 #include <nccl.h>
+#include <memory>
 #include <stdlib.h>
+#include <thread>
 
 #include "llmc/comm/nccl/nccl_library.cuh"
 
@@ -20,6 +22,7 @@ struct ncclComm {
     bool is_running, is_aborted, is_destroyed;
     std::atomic<int> error;
     std::map<void *, size_t> registered; /* of the API's lock */
+    std::shared_ptr<char> reference = std::make_shared<char>(); /* queued and recorded calls hold one too */
 };
 
 struct AllReduceCall {
@@ -29,6 +32,7 @@ struct AllReduceCall {
     ncclDataType_t type;
     ncclComm_t comm;
     cudaStream_t stream;
+    std::shared_ptr<char> reference;
 };
 
 /* ---- the library -------------------------------------------------------------------------------------- */
@@ -144,7 +148,8 @@ static void run_in_turn(const AllReduceCall *what, uint64_t number)
 {
     ncclComm_t comm = what->comm;
     std::unique_lock<std::mutex> lock(comm->mutex);
-    comm->changed.wait(lock, [=] { return comm->is_aborted || comm->done + 1 == number; });
+    bool hangs = (long long)number == setting("HOST_CUDA_NCCL_HANG", 0);
+    comm->changed.wait(lock, [=] { return comm->is_aborted || (comm->done + 1 == number && !hangs); });
     if (comm->is_aborted) {
         return;
     }
@@ -198,7 +203,7 @@ static ncclResult_t queue_group(ApiCall *api)
 ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataType_t type,
                            ncclRedOp_t operation, ncclComm_t comm, cudaStream_t stream)
 {
-    AllReduceCall what = {to, from, count, type, comm, stream};
+    AllReduceCall what = {to, from, count, type, comm, stream, comm->reference};
     ncclResult_t error = check_comm(comm, "ncclAllReduce");
     if (error) {
         return error;
@@ -275,12 +280,24 @@ static bool has_work(ncclComm_t comm)
     return comm->done < comm->queued && !comm->is_aborted;
 }
 
+/* NCCL would wait for ever. Calls that are over let go a moment later. */
+static void check_graphs_are_gone(ncclComm_t comm)
+{
+    for (int ms = 0; comm->reference.use_count() > 1; ms++) {
+        if (ms > 2000) {
+            check_failed(NULL, "ncclCommDestroy: a graph with its all-reduces has not been destroyed");
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+}
+
 ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
     check_comm(comm, "ncclCommDestroy");
     ApiCall api;
     while (has_work(comm) && stream_progress(&api, true)) {
     }
+    check_graphs_are_gone(comm);
     std::lock_guard<std::mutex> lock(comm->mutex);
     comm->is_destroyed = true;
     if (comm->ring) {

@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "llmc/compute/cuda/launch.cuh"
+#include "llmc/base/cuda/launch.cuh"
 
 #include "instructions.cuh"
 

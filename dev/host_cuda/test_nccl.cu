@@ -139,6 +139,7 @@ static void captured_bucket(Rank *self)
         CUDA_CHECK(cudaStreamSynchronize(self->compute));
         is_wrong = is_wrong || *out != i * N * N * (N + 1);
     }
+    CUDA_CHECK(cudaGraphExecDestroy(exec));
     NCCL_EXPECT(ncclCommDestroy(self->comm));
     _exit(is_wrong ? WRONG : 0);
 }
@@ -307,7 +308,8 @@ enum Mistake {
     WRONG_OPERATION,
     TWO_STREAMS_OF_GROUP,
     USE_AFTER_DESTROY,
-    FREED_WHILE_REGISTERED
+    FREED_WHILE_REGISTERED,
+    GRAPH_OUTLIVES
 };
 
 template <Mistake mistake>
@@ -348,6 +350,12 @@ static void make_mistake(Rank *self)
     } else if (mistake == USE_AFTER_DESTROY) {
         NCCL_EXPECT(ncclCommDestroy(comm));
         reduce(cells, 1, ncclInt64);
+    } else if (mistake == GRAPH_OUTLIVES) {
+        cudaGraph_t graph;
+        CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+        reduce(cells, 1, ncclInt64);
+        CUDA_CHECK(cudaStreamEndCapture(stream, &graph));
+        NCCL_EXPECT(ncclCommDestroy(comm));
     } else if (mistake == FREED_WHILE_REGISTERED) {
         NCCL_EXPECT(ncclCommRegister(comm, cells, 800, &handle));
         NCCL_EXPECT(ncclCommDeregister(comm, handle));
@@ -412,6 +420,8 @@ static const Test tests[] = {
     {"an operation that is not a sum", run_mistake<WRONG_OPERATION>, "only ncclSum of int64, float and bf16"},
     {"a group on two streams", run_mistake<TWO_STREAMS_OF_GROUP>, "one group on two streams"},
     {"a communicator that was destroyed", run_mistake<USE_AFTER_DESTROY>, "the communicator was destroyed"},
+    {"a graph that outlives its communicator", run_mistake<GRAPH_OUTLIVES>,
+     "a graph with its all-reduces has not been destroyed"},
     {"memory freed while registered", run_mistake<FREED_WHILE_REGISTERED>,
      "was freed while it was registered"},
 };

@@ -17,9 +17,9 @@ extern "C" {
 
 #include <vector>
 
+#include "llmc/base/cuda/cuda_check.h"
 #include "llmc/base/random.h"
 #include "llmc/compute/cuda/attention.cuh"
-#include "llmc/compute/cuda/cuda_check.h"
 
 typedef std::vector<double> Doubles;
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The CUDA programs build for sm_80, sm_90a and as PTX without a warning; no kernel spills registers to
 # memory; attention multiplies on tensor cores. Needs nvcc, no GPU.
+# It also finds NCCL where the machine has one.
 #   dev/test/build_cuda.sh        exit 0 if all that holds; prints what does not
 set -u
 cd "$(dirname "$0")/../.." || exit 1
@@ -49,5 +50,16 @@ else
         echo "$name: $products mma.sync in PTX (no cuobjdump here to look at the machine code)"
         [ "$products" -gt 0 ] && grep -q 'cp.async.cg' "$folder/ptx" || status=1
     done
+fi
+
+make B="$folder" "$folder/cuda/dev/test/load_nccl.o" >/dev/null &&
+    nvcc -o "$folder/load_nccl" "$folder/cuda/dev/test/load_nccl.o" \
+        "$folder/cuda/llmc/comm/nccl/nccl_library.o" "$folder/libllmc.a" -ldl -lpthread || status=1
+library=$(find -L "$(dirname "$(command -v nvcc)")/.." /usr/lib -name libnccl.so.2 -print -quit 2>/dev/null)
+if [ -n "$library" ]; then
+    LD_LIBRARY_PATH=$(dirname "$library") "$folder/load_nccl" | tee "$folder/nccl" || status=1
+    grep -q '^NCCL 2' "$folder/nccl" || status=1
+else
+    echo "no libnccl.so.2 on this machine: its loading is not tried"
 fi
 exit $status

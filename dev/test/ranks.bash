@@ -1,6 +1,8 @@
-# Sourced by the tests of ranks and of faults: TAP, a small data set in an empty folder, and train_gpt2
-# started as users start it: alone, by mpirun, or by a launcher that sets RANK and WORLD_SIZE.
+# Sourced by the tests of ranks and of faults: TAP, a small data set in an empty folder, and a program started
+# as users start it: alone, by mpirun, or by a launcher that sets RANK and WORLD_SIZE.
 #   PROGRAMS=build/mpi1   where the programs are
+#   program               which one, if not train_gpt2
+program=${program:-train_gpt2}
 export LC_ALL=C OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive # ranks share the cores
 # Containers: root may start ranks, more of them than cores, unbound, and without reading each other's memory.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
@@ -18,7 +20,7 @@ end_test() {
 }
 trap end_test EXIT
 # Copies: a build that goes on meanwhile does not change what is tested.
-cp "${PROGRAMS:-$root}/train_gpt2" "$work" || exit 1
+cp "${PROGRAMS:-$root}/$program" "$work" || exit 1
 cd "$work" || exit 1
 . "$root/dev/test/tap.bash"
 
@@ -29,17 +31,18 @@ told() {
 
 # Which launcher `ranks` uses. A build with MPI=0 has only the other.
 launcher=tcp
-if command -v mpirun >/dev/null && ldd ./train_gpt2 | grep -q libmpi; then
+if command -v mpirun >/dev/null && ldd "./$program" | grep -q libmpi; then
     launcher=mpirun
 fi
 
 # What every rank runs: its process id is left in pid.R; it works in the folder rank-R if there is one, and
-# takes the arguments in rank-R.options, one a line, besides.
+# takes the arguments in rank-R.options, one a line, and the variables in rank-R.environment besides.
 cat >as_rank <<'END'
 #!/usr/bin/env bash
 rank=${OMPI_COMM_WORLD_RANK:-${RANK:-0}}
 echo $$ >pid.$rank.new && mv pid.$rank.new pid.$rank
 [ ! -e rank-$rank.options ] || mapfile -t own <rank-$rank.options
+[ ! -e rank-$rank.environment ] || . ./rank-$rank.environment
 [ ! -d rank-$rank ] || cd rank-$rank
 exec "$@" "${own[@]}"
 END
@@ -91,7 +94,7 @@ ranks_begin() {
     local N=$1
     shift
     rm -f pid.* status.* stdout stderr
-    local command=(./as_rank "$work/train_gpt2" "$@")
+    local command=(./as_rank "$work/$program" "$@")
     case $N:$launcher in
     0:*) ;;
     *:tcp) command=(./tcp_launch "$N" "$(free_port)" "${command[@]}") ;;

@@ -153,6 +153,7 @@ static void test_other_events(void **state)
     log_eval(&captured.log, 2000, 3.5, NAN, 59499);
     log_snapshot(&captured.log, 1000, "step-00001000.snap", 1234567, 1.5, 20.5);
     log_skip(&captured.log, 77, "gradient not finite");
+    log_reducer(&captured.log, 5, "NCCL 2.27.3");
     log_end(&captured.log, 3000, 0x0123456789abcdef, "done");
     close_captured(&captured);
     assert_string_equal(captured.console, "plans: 2 products timed on a \"device\"\n"
@@ -160,6 +161,7 @@ static void test_other_events(void **state)
                                           "step 2000: train loss 3.5000, val loss nan, 59s left\n"
                                           "snapshot step-00001000.snap: 1,234,567 bytes, 20ms\n"
                                           "iter 77: update skipped: gradient not finite\n"
+                                          "gradients: summed over ranks by NCCL 2.27.3\n"
                                           "weights 0123456789abcdef\n");
     free(captured.console);
     json_t *json = read_line(0);
@@ -193,6 +195,10 @@ static void test_other_events(void **state)
     assert_string_equal(json_string_value(json_object_get(json, "reason")), "gradient not finite");
     json_decref(json);
     json = read_line(6);
+    assert_string_equal(json_string_value(json_object_get(json, "event")), "reducer");
+    assert_string_equal(json_string_value(json_object_get(json, "name")), "NCCL 2.27.3");
+    json_decref(json);
+    json = read_line(7);
     assert_string_equal(json_string_value(json_object_get(json, "weights")), "0123456789abcdef");
     assert_string_equal(json_string_value(json_object_get(json, "reason")), "done");
     json_decref(json);

@@ -75,9 +75,9 @@ static void test_every_documented_name_exists(void **state)
         "snapshot_interval keep_snapshots milestone_interval seed dataset train_data val_data shuffle "
         "batch_size block_size gradient_accumulation_steps n_layer n_head n_embd vocab_size dropout "
         "learning_rate lr_schedule warmup_iters lr_decay_iters min_lr weight_decay beta1 beta2 grad_clip "
-        "dtype reduce bucket_cap_mb overlap autotune threads check_interval max_bad_steps trace comm_timeout "
-        "start "
-        "num_samples max_new_tokens temperature top_k export_hf export_llmc";
+        "dtype reduce bucket_cap_mb overlap cuda_graph share_gpus autotune threads check_interval "
+        "max_bad_steps "
+        "trace comm_timeout start num_samples max_new_tokens temperature top_k export_hf export_llmc";
     int count = 0;
     for (const char *name = names; *name; count++) {
         size_t bytes = strcspn(name, " ");

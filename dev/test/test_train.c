@@ -93,13 +93,28 @@ static void fake_describe(ModelFacts *facts, const Model *model)
     *facts = (ModelFacts){.memory_bytes = 0};
 }
 
+/* Mark i is at i ms: update 1 to 2, slots from 3 on. */
+static void fake_mark(Model *model, int index)
+{
+    (void)model;
+    (void)index;
+}
+
+static double fake_mark_ms(const Model *model, int index)
+{
+    (void)model;
+    return index;
+}
+
 static const Backend fake_backend = {.name = "fake",
                                      .train_slot = fake_train_slot,
                                      .gradients = fake_gradients,
                                      .update = fake_update,
                                      .evaluate = fake_evaluate,
                                      .read_state = fake_read_state,
-                                     .describe = fake_describe};
+                                     .describe = fake_describe,
+                                     .mark = fake_mark,
+                                     .mark_ms = fake_mark_ms};
 
 /* ---- a run on it -----------------------------------------------------------------------------------------
  */

@@ -89,6 +89,16 @@ int comm_local_rank(void)
     return comm.me.local_rank;
 }
 
+const char *comm_host(void)
+{
+    return comm.me.host;
+}
+
+const char *comm_transport_name(void)
+{
+    return comm.transport == &transport_mpi ? "MPI" : comm.transport == &transport_tcp ? "TCP" : "nothing";
+}
+
 /* The monitor knows which rank it was. If it finds all of them well, the network is what failed. */
 static void end_broken(const char *name)
 {

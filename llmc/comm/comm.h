@@ -37,6 +37,9 @@ int comm_rank(void);
 int comm_rank_count(void);
 /* Place among the ranks of this machine. */
 int comm_local_rank(void);
+const char *comm_host(void);
+/* What carries the collectives: "MPI", "TCP", "nothing" for one rank. */
+const char *comm_transport_name(void);
 
 /* In place, over all ranks. Every rank gets the same bits. */
 void comm_sum_int64(int64_t *values, int64_t count);

@@ -61,10 +61,19 @@ static struct {
     Command command;
     int exit_code;
     int is_done; /* the command */
+    void (*end_hook)(void);
 } monitor = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+void monitor_set_end_hook(void (*hook)(void))
+{
+    monitor.end_hook = hook;
+}
 
 void monitor_end_process(int exit_code)
 {
+    if (monitor.end_hook) {
+        monitor.end_hook();
+    }
     if (ftrylockfile(stdout) == 0) { /* a thread that waits in printf keeps the lock, and we do not wait */
         fflush_unlocked(stdout);
     }

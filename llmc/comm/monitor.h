@@ -32,6 +32,9 @@ void monitor_await_verdict(void);
 /* All ranks are done: waits until all have said goodbye, and ends the thread. */
 void monitor_finish(void);
 
+/* Called first by whoever ends the process. */
+void monitor_set_end_hook(void (*hook)(void));
+
 /* Flushes what can be flushed without waiting, and ends the process without anybody's exit handlers. */
 void monitor_end_process(int exit_code) __attribute__((noreturn));
 

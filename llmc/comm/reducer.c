@@ -11,21 +11,16 @@
 enum {
     WHAT_BYTES = 24,
     LATE_CHUNK_BYTES = 8 << 20, /* of late rows summed at once */
-    EXTRA_BUCKETS = 64,         /* short ones where ranges do not join, late rows, the tail */
+    GAPS_MAX = 60,              /* ranges that do not join */
+    EXTRA_TIMINGS = 3,          /* late rows, their marks, the tail */
     ROWS_PER_WORD = 4           /* marks of rows: 16-bit counters of ranks, four in an int64 */
 };
-
-typedef struct Bucket {
-    int64_t offset, count;
-} Bucket;
 
 struct Reducer {
     ReducerConfig config;
     int64_t arena_bytes, wire_bytes; /* of one element */
-
-    /* Final elements that are not yet in a bucket, from pending_offset on. Only backward's thread touches
-     * them. */
-    int64_t pending_offset, pending_count;
+    Buckets cutter;                  /* only backward's thread touches it */
+    ReducerTimes times;
 
     Bucket *buckets; /* of this step, in order */
     BucketTiming *timings;
@@ -37,7 +32,7 @@ struct Reducer {
     pthread_cond_t changed;
     int bucket_count; /* final and launched */
     int done_count;   /* summed */
-    int is_waiting;   /* reducer_wait runs: without overlap buckets start only now */
+    int is_waiting;   /* wait_for_sums runs: without overlap buckets start only now */
     int is_ending;
 
     int timing_count;  /* buckets, then late rows and tail */
@@ -102,13 +97,31 @@ static void *run_thread(void *argument)
     return NULL;
 }
 
-Reducer *reducer_create(const ReducerConfig *config)
+/* Backward's thread hands a bucket to the communication thread. */
+static void launch(void *context, Bucket bucket)
 {
+    Reducer *reducer = context;
+    pthread_mutex_lock(&reducer->lock);
+    CHECK(reducer->bucket_count + EXTRA_TIMINGS < reducer->capacity, "more than %d buckets in a step",
+          reducer->capacity);
+    reducer->buckets[reducer->bucket_count++] = bucket;
+    pthread_cond_broadcast(&reducer->changed);
+    pthread_mutex_unlock(&reducer->lock);
+}
+
+static Reducer *create(const ReducerConfig *config, Error *error)
+{
+    (void)error;
     Reducer *reducer = memory_alloc_zeroed(1, sizeof(*reducer), "reducer");
     reducer->config = *config;
     reducer->arena_bytes = config->type == COMM_INT64 ? 8 : 4;
     reducer->wire_bytes = config->type == COMM_INT64 ? 8 : config->type == COMM_FLOAT ? 4 : 2;
-    reducer->capacity = (int)(config->count * reducer->wire_bytes / config->bucket_bytes) + EXTRA_BUCKETS;
+    reducer->cutter = (Buckets){.element_bytes = reducer->wire_bytes,
+                                .bucket_bytes = config->bucket_bytes,
+                                .launch = launch,
+                                .context = reducer};
+    reducer->capacity =
+        buckets_most(config->count, reducer->wire_bytes, config->bucket_bytes, GAPS_MAX) + EXTRA_TIMINGS;
     reducer->buckets = memory_alloc((size_t)reducer->capacity, sizeof(*reducer->buckets), "buckets");
     reducer->timings =
         memory_alloc_zeroed((size_t)reducer->capacity, sizeof(*reducer->timings), "bucket times");
@@ -132,7 +145,7 @@ Reducer *reducer_create(const ReducerConfig *config)
     return reducer;
 }
 
-void reducer_free(Reducer *reducer)
+static void reducer_free(Reducer *reducer)
 {
     if (!reducer) {
         return;
@@ -152,50 +165,6 @@ void reducer_free(Reducer *reducer)
     memory_free(reducer->late);
     memory_free(reducer->late_numbers);
     memory_free(reducer);
-}
-
-/* Elements that make the next bucket full. */
-static int64_t bucket_capacity(const Reducer *reducer)
-{
-    int64_t bytes = reducer->config.bucket_bytes;
-    if (reducer->bucket_count == 0 && bytes > BUCKET_FIRST_BYTES) {
-        bytes = BUCKET_FIRST_BYTES;
-    }
-    int64_t elements = bytes / reducer->wire_bytes;
-    return elements > 0 ? elements : 1;
-}
-
-/* Take `count` pending elements from the top as a bucket. */
-static void launch(Reducer *reducer, int64_t count)
-{
-    CHECK(reducer->bucket_count + 2 < reducer->capacity, "more than %d buckets in a step", reducer->capacity);
-    pthread_mutex_lock(&reducer->lock);
-    reducer->pending_count -= count;
-    reducer->buckets[reducer->bucket_count++] =
-        (Bucket){reducer->pending_offset + reducer->pending_count, count};
-    pthread_cond_broadcast(&reducer->changed);
-    pthread_mutex_unlock(&reducer->lock);
-}
-
-static void launch_rest(Reducer *reducer)
-{
-    if (reducer->pending_count > 0) {
-        launch(reducer, reducer->pending_count);
-    }
-}
-
-void reducer_range_done(void *context, int64_t offset, int64_t count)
-{
-    Reducer *reducer = context;
-    if (reducer->pending_count > 0 && offset + count != reducer->pending_offset) {
-        launch_rest(reducer);
-    }
-    reducer->pending_offset = offset;
-    reducer->pending_count += count;
-    for (int64_t full = bucket_capacity(reducer); reducer->pending_count >= full;
-         full = bucket_capacity(reducer)) {
-        launch(reducer, full);
-    }
 }
 
 /* Count for every row how many ranks have it: tokens become marks, summed over ranks. */
@@ -266,7 +235,8 @@ static void sum_late_rows(Reducer *reducer, const ReducerRest *rest, int timing)
 /* Hand over what backward left and wait until the thread has summed all buckets. Returns their number. */
 static int wait_for_buckets(Reducer *reducer)
 {
-    launch_rest(reducer);
+    buckets_finish(&reducer->cutter);
+    buckets_begin(&reducer->cutter);
     pthread_mutex_lock(&reducer->lock);
     reducer->is_waiting = 1;
     pthread_cond_broadcast(&reducer->changed);
@@ -281,23 +251,42 @@ static int wait_for_buckets(Reducer *reducer)
     return count;
 }
 
-void reducer_wait(Reducer *reducer, const ReducerRest *rest, ReducerTimes *times)
+static void wait_for_sums(Reducer *reducer, const ReducerRest *rest)
 {
-    double begin_ms = clock_ms();
+    const ReducerConfig *config = &reducer->config;
+    reducer->times.wait_begin_ms = clock_ms();
     int count = wait_for_buckets(reducer); /* the thread is idle now: this thread uses its channel */
-    if (reducer->config.type == COMM_INT64) {
+    if (config->type == COMM_INT64) {
         sum_marks(reducer, rest, count);
         sum_late_rows(reducer, rest, count + 1);
         count += 2;
     }
     snprintf(reducer->names[count], WHAT_BYTES, "tail");
-    sum_timed(reducer, count, rest->tail, rest->tail_count, COMM_INT64, rest->tail_count * 8);
-    count++;
-    times->comm_ms = 0;
-    for (int i = 0; i < count; i++) {
-        times->comm_ms += reducer->timings[i].end_ms - reducer->timings[i].begin_ms;
-    }
-    times->exposed_ms = clock_ms() - begin_ms;
-    times->buckets = reducer->timings;
-    times->bucket_count = count;
+    sum_timed(reducer, count, config->tail, config->tail_count, COMM_INT64, config->tail_count * 8);
+    reducer->times.wait_end_ms = clock_ms();
+    reducer->times.buckets = reducer->timings;
+    reducer->times.bucket_count = count + 1;
 }
+
+static void range_done(Reducer *reducer, int64_t offset, int64_t count)
+{
+    buckets_add(&reducer->cutter, offset, count);
+}
+
+static void read_times(Reducer *reducer, ReducerTimes *times)
+{
+    *times = reducer->times;
+}
+
+static const char *name(const Reducer *reducer)
+{
+    (void)reducer;
+    return comm_transport_name();
+}
+
+const ReducerKind host_reducer = {.create = create,
+                                  .free = reducer_free,
+                                  .name = name,
+                                  .range_done = range_done,
+                                  .wait = wait_for_sums,
+                                  .read_times = read_times};

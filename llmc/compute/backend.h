@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "llmc/base/error.h"
+#include "llmc/comm/reducer.h"
 #include "llmc/model/dtype.h"
 #include "llmc/model/params.h"
 
@@ -36,6 +37,7 @@ typedef struct ModelConfig {
     uint64_t seed;      /* for dropout */
     int is_inference;   /* no gradients, no moments: evaluate and decode only */
     int is_distributed; /* other ranks do other slots: the last slot keeps late rows apart */
+    int uses_graph;     /* a device that can record a slot's work and replay it should */
     int autotunes;      /* time the choices that the device leaves open, unless plans are given */
     const char *plans;  /* the choices of another model (model/plans.h), to be made again where they fit, or
                            NULL; read by create only */
@@ -56,6 +58,8 @@ typedef struct SlotContext {
     uint32_t slot; /* 0 .. G-1, global: keys the dropout */
     int is_first;  /* of this rank in this step: gradients start from zero */
     int is_last;   /* of this rank in this step */
+    int is_traced; /* range_done must be called now; else work that was recorded with its calls may be
+                      replayed without calling it again */
     void (*range_done)(void *context, int64_t offset, int64_t count);
     void *range_context;
 } SlotContext;
@@ -75,6 +79,7 @@ typedef struct GradientArena {
     int64_t count;
     int is_int64;
     LateRows late; /* count 0 unless the model is distributed and is_int64 */
+    void *queue;   /* what the backend's reducer needs to know of the device; NULL: nothing */
 } GradientArena;
 
 enum { TAIL_LOSS, TAIL_BAD, GRADIENT_TAIL };
@@ -139,6 +144,14 @@ typedef struct Backend {
     void (*decode)(Model *model, const int32_t *tokens, int count, int position, float *logits);
 
     void (*describe)(ModelFacts *facts, const Model *model);
+
+    /* Put mark `index` (small) behind the work that was asked for so far; mark 0 begins a step. Then, once
+     * the step's update is over, tell when the device came to it, as clock_ms(). */
+    void (*mark)(Model *model, int index);
+    double (*mark_ms)(const Model *model, int index);
+
+    /* Who sums its gradients over ranks. */
+    const ReducerKind *reducer;
 } Backend;
 
 #ifdef __cplusplus

@@ -103,6 +103,20 @@ void log_start(Log *log, const LogStart *start)
     end_line(log);
 }
 
+void log_reducer(Log *log, int64_t iter, const char *name)
+{
+    if (!log->console) {
+        return;
+    }
+    fprintf(log->console, "gradients: summed over ranks by %s\n", name);
+    fflush(log->console);
+    if (log->file) {
+        fprintf(log->file, "{\"event\":\"reducer\",\"iter\":%" PRId64 ",\"name\":", iter);
+        json_print_string(log->file, name);
+        end_line(log);
+    }
+}
+
 /* One line of a text, as JSON. Returns the line after it. */
 static const char *print_line(FILE *out, const char *text)
 {

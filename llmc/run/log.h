@@ -46,6 +46,7 @@ typedef struct LogStep {
 } LogStep;
 
 void log_start(Log *log, const LogStart *start);
+void log_reducer(Log *log, int64_t iter, const char *name);
 /* How products are computed from update `iter` on (model/plans.h): as a snapshot has it, or just timed. */
 void log_plans(Log *log, int64_t iter, const char *text, int is_repeated);
 void log_step(Log *log, const LogStep *step);

@@ -99,10 +99,12 @@ const OptionSpec option_specs[] = {
     INTEGER("system", RUN, comm_timeout, "600", 1, 86400,
             "seconds after which a collective that is stuck stops the run"),
     BOOL("system", RUN, overlap, "true", "all-reduce while backward runs; false to measure what that gains"),
+    BOOL("system", RUN, cuda_graph, "true",
+         "the GPU replays a step's recorded work (not with dropout); the same bits either way"),
+    BOOL("system", RUN, share_gpus, "false", "for tests: several ranks on one GPU"),
     BOOL("system", RESULT, autotune, "false",
-         "time cuBLASLt's algorithms before the first step and take the quickest (CUDA); the choice is in "
-         "log and"
-         " snapshots, and a resume repeats it"),
+         "the GPU times its matrix products before the first step and takes the quickest; log and snapshots "
+         "keep the choice, a resume repeats it"),
     INTEGER("system", RUN, trace, "0", 0, 10000, "updates written to out_dir/trace.json; 0: none"),
 
     TEXT("sample", RUN, start, "\n", "text that samples go on from; FILE:PATH reads it from a file"),

@@ -49,6 +49,8 @@ typedef struct Options {
     double bucket_cap_mb;
     int64_t threads, check_interval, max_bad_steps, comm_timeout, trace;
     int overlap, autotune;
+    int cuda_graph;
+    int share_gpus;
 
     OptionText start;
     int64_t num_samples, max_new_tokens;

@@ -3,7 +3,6 @@
 #include <stdio.h>
 
 #include "llmc/comm/comm.h"
-#include "llmc/run/options.h"
 #include "llmc/run/run.h"
 #include "llmc/run/stop.h"
 #include "llmc/run/train.h"
@@ -21,7 +20,7 @@ static int carry_out(EndReason *reason, Run *run, Error *error)
     return *reason == END_DONE ? run_sample(run, error) : 0;
 }
 
-int program_run(const char *name, const Backend *(*open_device)(Error *error), int argc, char **argv)
+int program_run(const char *name, OpenDevice *open_device, int argc, char **argv)
 {
     Error error = {""};
     error_set_program(name);
@@ -40,7 +39,7 @@ int program_run(const char *name, const Backend *(*open_device)(Error *error), i
         return EXIT_DONE;
     }
 
-    const Backend *backend = open_device(&error);
+    const Backend *backend = open_device(&options, &error);
     Run run;
     if (!backend || run_open(&run, &options, backend, &error) != 0) {
         error_exit(EXIT_FAILED, "%s", error.text);

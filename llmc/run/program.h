@@ -6,6 +6,7 @@
 
 #include "llmc/base/error.h"
 #include "llmc/compute/backend.h"
+#include "llmc/run/options.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -13,7 +14,8 @@ extern "C" {
 
 /* From the arguments to the exit code. `name` starts error lines; open_device returns NULL with *error where
  * there is no device that it can use. */
-int program_run(const char *name, const Backend *(*open_device)(Error *error), int argc, char **argv);
+typedef const Backend *OpenDevice(const Options *options, Error *error);
+int program_run(const char *name, OpenDevice *open_device, int argc, char **argv);
 
 #ifdef __cplusplus
 }

@@ -3,16 +3,15 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "llmc/base/clock.h"
-
-void reduction_init(Reduction *reduction, RunModel *model, const Options *options, int rank_count,
-                    Trace *trace)
+int reduction_init(Reduction *reduction, RunModel *model, const Options *options, int rank_count,
+                   Trace *trace, Error *error)
 {
     memset(reduction, 0, sizeof(*reduction));
     reduction->model = model;
     reduction->trace = trace;
+    reduction->kind = model->backend->reducer;
     if (rank_count == 1) {
-        return;
+        return 0;
     }
     GradientArena arena = model->backend->gradients(model->model);
     const ParamSpec *wte = &model->table.specs[params_wte_index()];
@@ -20,19 +19,25 @@ void reduction_init(Reduction *reduction, RunModel *model, const Options *option
                             .count = arena.count,
                             .type = options->reduce == REDUCE_BF16 ? COMM_BF16 : COMM_FLOAT,
                             .bucket_bytes = (int64_t)(options->bucket_cap_mb * (double)(1 << 20)),
+                            .tail = arena.tail,
+                            .tail_count = GRADIENT_TAIL,
                             .row_offset = wte->offset,
                             .rows = (int)wte->rows,
                             .row_count = (int)wte->columns,
-                            .overlaps = options->overlap};
+                            .overlaps = options->overlap,
+                            .queue = arena.queue};
     if (arena.is_int64) {
         config.type = COMM_INT64;
     }
-    reduction->reducer = reducer_create(&config);
+    reduction->reducer = reduction->kind->create(&config, error);
+    return reduction->reducer ? 0 : -1;
 }
 
 void reduction_release(Reduction *reduction)
 {
-    reducer_free(reduction->reducer);
+    if (reduction->kind) {
+        reduction->kind->free(reduction->reducer);
+    }
     reduction->reducer = NULL;
 }
 
@@ -60,46 +65,51 @@ static void name_range(char *name, size_t name_bytes, const ParamTable *table, i
     }
 }
 
+/* The mark comes first: on a device the reducer's own waiting follows the last range. */
 static void range_done(void *context, int64_t offset, int64_t count)
 {
     Reduction *reduction = context;
-    if (reduction->reducer) {
-        reducer_range_done(reduction->reducer, offset, count);
-    }
     if (trace_is_on(reduction->trace, reduction->step)) {
+        RunModel *model = reduction->model;
         char name[TRACE_NAME_BYTES];
-        int is_first = reduction->is_first_range;
-        name_range(name, sizeof(name), &reduction->model->table, offset, is_first);
-        trace_add(reduction->trace, name, reduction->step, reduction->range_ms);
-        reduction->range_ms = clock_ms();
+        int end_mark = reduction->next_mark++;
+        name_range(name, sizeof(name), &model->table, offset, reduction->is_first_range);
+        model->backend->mark(model->model, end_mark);
+        trace_add_marked(reduction->trace, name, reduction->step, reduction->begin_mark, end_mark);
+        reduction->begin_mark = end_mark;
         reduction->is_first_range = 0;
+    }
+    if (reduction->reducer) {
+        reduction->kind->range_done(reduction->reducer, offset, count);
     }
 }
 
-void reduction_attach(Reduction *reduction, SlotContext *context, int64_t step)
+void reduction_attach(Reduction *reduction, SlotContext *context, int begin_mark, int next_mark)
 {
-    reduction->step = step;
-    reduction->range_ms = clock_ms();
+    reduction->step = context->step;
+    reduction->begin_mark = begin_mark;
+    reduction->next_mark = next_mark;
     reduction->is_first_range = 1;
     context->range_done = range_done;
     context->range_context = reduction;
 }
 
-void reduction_wait(Reduction *reduction, ReducerTimes *times)
+void reduction_wait(Reduction *reduction)
 {
-    memset(times, 0, sizeof(*times));
-    if (!reduction->reducer) {
-        return;
+    if (reduction->reducer) {
+        GradientArena arena = reduction->model->backend->gradients(reduction->model->model);
+        ReducerRest rest = {.tokens = arena.late.tokens, .sums = arena.late.sums, .count = arena.late.count};
+        reduction->kind->wait(reduction->reducer, &rest);
     }
-    double begin_ms = clock_ms();
-    GradientArena arena = reduction->model->backend->gradients(reduction->model->model);
-    ReducerRest rest = {.tokens = arena.late.tokens,
-                        .sums = arena.late.sums,
-                        .count = arena.late.count,
-                        .tail = arena.tail,
-                        .tail_count = GRADIENT_TAIL};
-    reducer_wait(reduction->reducer, &rest, times);
-    trace_add(reduction->trace, "wait", reduction->step, begin_ms);
+}
+
+static void trace_times(Reduction *reduction, const ReducerTimes *times)
+{
+    TraceSpan wait = {.name = "wait",
+                      .step = reduction->step,
+                      .begin_ms = times->wait_begin_ms,
+                      .end_ms = times->wait_end_ms};
+    trace_add_span(reduction->trace, &wait);
     for (int i = 0; i < times->bucket_count; i++) {
         const BucketTiming *bucket = &times->buckets[i];
         TraceSpan span = {.step = reduction->step,
@@ -109,5 +119,14 @@ void reduction_wait(Reduction *reduction, ReducerTimes *times)
                           .bytes = bucket->bytes};
         snprintf(span.name, sizeof(span.name), "%s", bucket->what);
         trace_add_span(reduction->trace, &span);
+    }
+}
+
+void reduction_read_times(Reduction *reduction, ReducerTimes *times)
+{
+    memset(times, 0, sizeof(*times));
+    if (reduction->reducer) {
+        reduction->kind->read_times(reduction->reducer, times);
+        trace_times(reduction, times);
     }
 }

@@ -13,20 +13,27 @@
 typedef struct Reduction {
     RunModel *model;
     Trace *trace;
+    const ReducerKind *kind;
     Reducer *reducer; /* NULL for one rank */
     int64_t step;     /* being traced */
-    double range_ms;  /* when the present range began */
+    int begin_mark;   /* at which the present range began */
+    int next_mark;    /* not yet used in this step */
     int is_first_range;
 } Reduction;
 
-void reduction_init(Reduction *reduction, RunModel *model, const Options *options, int rank_count,
-                    Trace *trace);
+/* Collective. -1 with *error. */
+int reduction_init(Reduction *reduction, RunModel *model, const Options *options, int rank_count,
+                   Trace *trace, Error *error);
 void reduction_release(Reduction *reduction);
 
-/* Put the callback into the context of a step's last slot. */
-void reduction_attach(Reduction *reduction, SlotContext *context, int64_t step);
+/* Put the callback into the context of a step's last slot, which begins at begin_mark; for the trace it sets
+ * marks from next_mark on. */
+void reduction_attach(Reduction *reduction, SlotContext *context, int begin_mark, int next_mark);
 
-/* Wait until everything is summed on all ranks. */
-void reduction_wait(Reduction *reduction, ReducerTimes *times);
+/* What the model does from here on finds everything summed over all ranks. */
+void reduction_wait(Reduction *reduction);
+
+/* After the step's update: when everything was. All zero for one rank. */
+void reduction_read_times(Reduction *reduction, ReducerTimes *times);
 
 #endif

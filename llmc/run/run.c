@@ -37,7 +37,8 @@ static int create_model(Run *run, const Origin *origin, const Backend *backend, 
                           .dropout = (float)options->dropout,
                           .seed = (uint64_t)options->seed,
                           .is_inference = !run->is_training,
-                          .is_distributed = run->rank_count > 1};
+                          .is_distributed = run->rank_count > 1,
+                          .uses_graph = options->cuda_graph};
     const char *recorded = origin->snapshot ? snapshot_info(origin->snapshot)->plans : NULL;
     return run_create_model(run, backend, &config, recorded, error);
 }

@@ -39,12 +39,28 @@ void trace_add_span(Trace *trace, const TraceSpan *span)
     }
 }
 
-void trace_add(Trace *trace, const char *name, int64_t step, double begin_ms)
+void trace_add(Trace *trace, TraceThread thread, const char *name, int64_t step, double begin_ms)
 {
-    if (trace_is_on(trace, step)) {
-        TraceSpan span = {.step = step, .begin_ms = begin_ms, .end_ms = clock_ms()};
-        snprintf(span.name, sizeof(span.name), "%s", name);
-        trace_add_span(trace, &span);
+    TraceSpan span = {.step = step, .thread = thread, .begin_ms = begin_ms, .end_ms = clock_ms()};
+    snprintf(span.name, sizeof(span.name), "%s", name);
+    trace_add_span(trace, &span);
+}
+
+void trace_add_marked(Trace *trace, const char *name, int64_t step, int begin_mark, int end_mark)
+{
+    TraceSpan span = {.step = step, .begin_mark = begin_mark, .end_mark = end_mark};
+    snprintf(span.name, sizeof(span.name), "%s", name);
+    trace_add_span(trace, &span);
+}
+
+void trace_read_marks(Trace *trace, const RunModel *model)
+{
+    for (; trace->read_count < trace->count; trace->read_count++) {
+        TraceSpan *span = &trace->spans[trace->read_count];
+        if (span->end_mark > 0) {
+            span->begin_ms = model->backend->mark_ms(model->model, span->begin_mark);
+            span->end_ms = model->backend->mark_ms(model->model, span->end_mark);
+        }
     }
 }
 
@@ -52,14 +68,14 @@ void trace_add(Trace *trace, const char *name, int64_t step, double begin_ms)
 static char *print_events(const Trace *trace, size_t *bytes)
 {
     static const char *const threads[] = {
-        [TRACE_TRAINING] = "training", [TRACE_COMMUNICATION] = "communication"};
+        [TRACE_TRAINING] = "training", [TRACE_COMMUNICATION] = "communication", [TRACE_DATA] = "data"};
     int rank = comm_rank();
     char *text = NULL;
     FILE *memory = open_memstream(&text, bytes);
     CHECK(memory, "out of memory");
     fprintf(memory, "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":\"rank %d\"}},\n",
             rank, rank);
-    for (int thread = TRACE_TRAINING; thread <= TRACE_COMMUNICATION; thread++) {
+    for (int thread = 0; thread < TRACE_THREADS; thread++) {
         fprintf(memory,
                 "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"args\":{\"name\":\"%s\"}},\n",
                 rank, thread, threads[thread]);

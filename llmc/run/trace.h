@@ -7,24 +7,28 @@
 #include <stdint.h>
 
 #include "llmc/base/error.h"
+#include "llmc/run/run_model.h"
 
 enum { TRACE_NAME_BYTES = 32 };
 
-typedef enum TraceThread { TRACE_TRAINING, TRACE_COMMUNICATION } TraceThread;
+/* The rows of a rank. The loader's waits have one of their own: a device may be busy meanwhile. */
+typedef enum TraceThread { TRACE_TRAINING, TRACE_COMMUNICATION, TRACE_DATA, TRACE_THREADS } TraceThread;
 
 typedef struct TraceSpan {
     char name[TRACE_NAME_BYTES];
     int64_t step;
     TraceThread thread;
     double begin_ms, end_ms;
-    int64_t bytes; /* sent; 0: not said */
+    int begin_mark, end_mark; /* marks of the device, to be read instead; both 0: there are none */
+    int64_t bytes;            /* sent; 0: not said */
 } TraceSpan;
 
 /* Owned by the caller: trace_init, trace_release. A trace of 0 updates does nothing. */
 typedef struct Trace {
     TraceSpan *spans;
     int64_t count, capacity;
-    int64_t end_step; /* spans of this step and later ones are not kept */
+    int64_t read_count; /* spans whose marks are read, or that have none */
+    int64_t end_step;   /* spans of this step and later ones are not kept */
     double zero_ms;
 } Trace;
 
@@ -40,8 +44,12 @@ static inline int trace_is_on(const Trace *trace, int64_t step)
 
 /* Keep one span. */
 void trace_add_span(Trace *trace, const TraceSpan *span);
-/* The training thread's, which ends now. */
-void trace_add(Trace *trace, const char *name, int64_t step, double begin_ms);
+/* One which ends now. */
+void trace_add(Trace *trace, TraceThread thread, const char *name, int64_t step, double begin_ms);
+/* The training thread's, between two marks. */
+void trace_add_marked(Trace *trace, const char *name, int64_t step, int begin_mark, int end_mark);
+/* Read the marks of this step's spans, whose update is over. */
+void trace_read_marks(Trace *trace, const RunModel *model);
 
 /* Collective: write what all ranks kept, each as a process, to out_dir/trace.json on rank 0. Nothing if there
  * is nothing. -1 with *error. */

@@ -27,8 +27,12 @@ typedef struct Loop {
     Reduction reduction;
 } Loop;
 
-/* Rank r of N has slots floor(r*G/N) .. floor((r+1)*G/N)-1. */
-static void loop_init(Loop *loop, Run *run)
+/* The device's marks of a step: its begin, two around its update, two around each slot, then those of the
+ * trace. */
+enum { MARK_BEGIN = 0, MARK_UPDATE = 1, MARK_SLOTS = 3 };
+
+/* Rank r of N has slots floor(r*G/N) .. floor((r+1)*G/N)-1. -1 with *error; loop_release in any case. */
+static int loop_init(Loop *loop, Run *run, Error *error)
 {
     const Options *options = &run->options;
     int64_t G = options->gradient_accumulation_steps;
@@ -52,7 +56,20 @@ static void loop_init(Loop *loop, Run *run)
     int64_t buckets = 64 + run->model.table.arena_count * 8 / (int64_t)(options->bucket_cap_mb * 0x1p20 + 1);
     int64_t spans = 2 * loop->slot_count + 4 + options->n_layer + 3 + buckets;
     trace_init(&loop->trace, run->step, options->trace, spans);
-    reduction_init(&loop->reduction, &run->model, options, run->rank_count, &loop->trace);
+    if (reduction_init(&loop->reduction, &run->model, options, run->rank_count, &loop->trace, error) != 0) {
+        return -1;
+    }
+    if (loop->reduction.reducer) {
+        log_reducer(&run->log, run->step, loop->reduction.kind->name(loop->reduction.reducer));
+    }
+    return 0;
+}
+
+static void loop_release(Loop *loop)
+{
+    reduction_release(&loop->reduction);
+    trace_release(&loop->trace);
+    loader_free(loop->loader);
 }
 
 /* Until the end of the run, judged by all the time since the first update; negative while unknown. */
@@ -77,7 +94,7 @@ static int is_stopping(void)
 /* Forward and backward of this rank's slots. Ranks that were asked to stop tell the others before the last
  * slot, whose backward all-reduces: all cut this step, or none. Returns 0 when all slots are done, 1 when the
  * step is cut: then nothing was updated, and whoever resumes repeats it; -1 with *error. */
-static int run_slots(Loop *loop, double *compute_ms, Error *error)
+static int run_slots(Loop *loop, Error *error)
 {
     RunModel *model = &loop->run->model;
     int64_t step = loop->run->step;
@@ -91,20 +108,48 @@ static int run_slots(Loop *loop, double *compute_ms, Error *error)
         if (loader_next(loop->loader, &tokens, &targets, error) != 0) {
             return -1;
         }
-        trace_add(&loop->trace, "load", step, begin_ms);
+        trace_add(&loop->trace, TRACE_DATA, "load", step, begin_ms);
         SlotContext context = {.step = (uint32_t)step,
                                .slot = (uint32_t)(loop->first_slot + k),
                                .is_first = k == 0,
-                               .is_last = is_last};
+                               .is_last = is_last,
+                               .is_traced = trace_is_on(&loop->trace, step)};
+        int mark = MARK_SLOTS + 2 * k;
         if (is_last) {
-            reduction_attach(&loop->reduction, &context, step);
+            reduction_attach(&loop->reduction, &context, mark, MARK_SLOTS + 2 * loop->slot_count);
         }
-        begin_ms = clock_ms();
+        model->backend->mark(model->model, mark);
         model->backend->train_slot(model->model, tokens, targets, &context);
-        *compute_ms += clock_ms() - begin_ms;
-        trace_add(&loop->trace, "slot", step, begin_ms);
+        model->backend->mark(model->model, mark + 1);
+        trace_add_marked(&loop->trace, "slot", step, mark, mark + 1);
     }
     return 0;
+}
+
+/* Time in the slots, without what the last one waited for other ranks. */
+static double slots_ms(const Loop *loop, const ReducerTimes *times)
+{
+    const RunModel *model = &loop->run->model;
+    double sum = 0;
+    for (int k = 0; k < loop->slot_count; k++) {
+        double begin_ms = model->backend->mark_ms(model->model, MARK_SLOTS + 2 * k);
+        double end_ms = model->backend->mark_ms(model->model, MARK_SLOTS + 2 * k + 1);
+        int is_last = k == loop->slot_count - 1;
+        if (is_last && times->bucket_count > 0 && times->wait_begin_ms < end_ms) {
+            end_ms = times->wait_begin_ms;
+        }
+        sum += end_ms - begin_ms;
+    }
+    return sum;
+}
+
+static double buckets_ms(const ReducerTimes *times)
+{
+    double sum = 0;
+    for (int i = 0; i < times->bucket_count; i++) {
+        sum += times->buckets[i].end_ms - times->buckets[i].begin_ms;
+    }
+    return sum;
 }
 
 static UpdateArgs update_args(const Run *run)
@@ -120,8 +165,7 @@ static UpdateArgs update_args(const Run *run)
 }
 
 /* Tell about update `step`, which has just been made, and count it. */
-static void finish_step(Loop *loop, const StepResult *result, double begin_ms, double compute_ms,
-                        const ReducerTimes *times)
+static void finish_step(Loop *loop, const StepResult *result, double begin_ms, const ReducerTimes *times)
 {
     Run *run = loop->run;
     const Options *options = &run->options;
@@ -154,9 +198,9 @@ static void finish_step(Loop *loop, const StepResult *result, double begin_ms, d
                     .learning_rate = schedule_learning_rate(options, iter),
                     .norm = result->norm,
                     .ms = now_ms - begin_ms,
-                    .compute_ms = compute_ms,
-                    .comm_ms = times->comm_ms,
-                    .exposed_ms = times->exposed_ms,
+                    .compute_ms = slots_ms(loop, times),
+                    .comm_ms = buckets_ms(times),
+                    .exposed_ms = times->wait_end_ms - times->wait_begin_ms,
                     .tokens_per_second = rate,
                     .mfu = peak > 0 ? rate * flops / peak : 0,
                     .left_ms = left_ms};
@@ -167,20 +211,25 @@ static void finish_step(Loop *loop, const StepResult *result, double begin_ms, d
 static int train_step(Loop *loop, Error *error)
 {
     Run *run = loop->run;
-    double begin_ms = clock_ms(), compute_ms = 0;
-    int status = run_slots(loop, &compute_ms, error);
+    const Backend *backend = run->model.backend;
+    double begin_ms = clock_ms();
+    backend->mark(run->model.model, MARK_BEGIN);
+    int status = run_slots(loop, error);
     if (status != 0) {
         return status;
     }
-    ReducerTimes times;
-    reduction_wait(&loop->reduction, &times);
+    reduction_wait(&loop->reduction);
     run_save_copied(run);
-    double update_ms = clock_ms();
     UpdateArgs args = update_args(run);
     StepResult result;
-    run->model.backend->update(run->model.model, &args, &result);
-    trace_add(&loop->trace, "update", run->step, update_ms);
-    finish_step(loop, &result, begin_ms, compute_ms, &times);
+    backend->mark(run->model.model, MARK_UPDATE);
+    backend->update(run->model.model, &args, &result);
+    backend->mark(run->model.model, MARK_UPDATE + 1);
+    trace_add_marked(&loop->trace, "update", run->step, MARK_UPDATE, MARK_UPDATE + 1);
+    ReducerTimes times;
+    reduction_read_times(&loop->reduction, &times);
+    trace_read_marks(&loop->trace, &run->model);
+    finish_step(loop, &result, begin_ms, &times);
     return 0;
 }
 
@@ -208,7 +257,7 @@ static int run_due(Loop *loop, Error *error)
         if (run_evaluate(run, time_left_ms(loop), error) != 0) {
             return -1;
         }
-        trace_add(&loop->trace, "evaluate", run->step - 1, begin_ms);
+        trace_add(&loop->trace, TRACE_TRAINING, "evaluate", run->step - 1, begin_ms);
     }
     if (run->rank_count > 1 && is_due(run->step, options->check_interval) && check_ranks(run, error) != 0) {
         return -1;
@@ -216,7 +265,7 @@ static int run_due(Loop *loop, Error *error)
     if (options->snapshot_interval > 0 && (is_last || is_due(run->step, options->snapshot_interval))) {
         double begin_ms = clock_ms();
         run_save(run);
-        trace_add(&loop->trace, "snapshot", run->step - 1, begin_ms);
+        trace_add(&loop->trace, TRACE_TRAINING, "snapshot", run->step - 1, begin_ms);
     }
     return 0;
 }
@@ -236,9 +285,11 @@ int train(EndReason *reason, Run *run, Error *error)
 {
     const Options *options = &run->options;
     Loop loop;
-    loop_init(&loop, run);
     *reason = END_DONE;
-    int status = evaluate_first(run, error);
+    int status = loop_init(&loop, run, error);
+    if (status == 0) {
+        status = evaluate_first(run, error);
+    }
     while (status == 0 && run->step < options->max_iters) {
         int is_cut = train_step(&loop, error);
         if (is_cut) {
@@ -260,8 +311,6 @@ int train(EndReason *reason, Run *run, Error *error)
     if (status == 0) {
         status = trace_write(&loop.trace, options->out_dir, error);
     }
-    reduction_release(&loop.reduction);
-    trace_release(&loop.trace);
-    loader_free(loop.loader);
+    loop_release(&loop);
     return status;
 }

@@ -1,6 +1,9 @@
 /* The table of this level's CPU backend; the Makefile gives CPU_BACKEND and CPU_LEVEL_NAME for each level. */
 #include "llmc/compute/cpu/cpu_model.h"
 
+#include "llmc/base/clock.h"
+#include "llmc/base/memory.h"
+
 static float *state_arena(const Model *model, StateKind kind)
 {
     return kind == STATE_WEIGHTS ? model->weights : kind == STATE_MOMENT1 ? model->moment1 : model->moment2;
@@ -29,6 +32,23 @@ static void describe(ModelFacts *facts, const Model *model)
     *facts = (ModelFacts){.memory_bytes = model->bytes};
 }
 
+/* Nothing is queued: the time of a mark is that of the call. */
+static void mark(Model *model, int index)
+{
+    if (index >= model->mark_capacity) {
+        int capacity = 2 * index + 64;
+        model->marks = memory_grow(model->marks, (size_t)model->mark_capacity, (size_t)capacity,
+                                   sizeof(double), "marks");
+        model->mark_capacity = capacity;
+    }
+    model->marks[index] = clock_ms();
+}
+
+static double mark_ms(const Model *model, int index)
+{
+    return model->marks[index];
+}
+
 const Backend CPU_BACKEND;
 const Backend CPU_BACKEND = {.name = "cpu " CPU_LEVEL_NAME,
                              .create = cpu_model_create,
@@ -40,4 +60,7 @@ const Backend CPU_BACKEND = {.name = "cpu " CPU_LEVEL_NAME,
                              .update = cpu_model_update,
                              .evaluate = cpu_model_evaluate,
                              .decode = cpu_model_decode,
-                             .describe = describe};
+                             .describe = describe,
+                             .mark = mark,
+                             .mark_ms = mark_ms,
+                             .reducer = &host_reducer};

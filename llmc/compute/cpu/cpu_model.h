@@ -81,7 +81,10 @@ struct Model {
     BackwardBuffers backward;
     DecodeBuffers decode;
 
-    size_t bytes;    /* all of the above */
+    double *marks; /* [mark_capacity] clock_ms() */
+    int mark_capacity;
+
+    size_t bytes;    /* all of the above but marks */
     int is_planning; /* cpu_model_alloc only counts */
     void **owned;    /* [owned_count] every block, for release */
     int owned_count, owned_capacity;

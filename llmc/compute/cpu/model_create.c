@@ -189,6 +189,7 @@ void cpu_model_release(Model *model)
         memory_free(model->owned[i]);
     }
     memory_free(model->owned);
+    memory_free(model->marks);
     memory_free(model->blocks);
     memory_free(model->chunks);
     memory_free(model->decode.cache);

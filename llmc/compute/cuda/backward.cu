@@ -217,7 +217,7 @@ static void backward_attention(Model *model, int l, int64_t range_offset, const 
     backward_layernorm(model, w + LN1_WEIGHT, &input, range_offset, l > 0 ? &dropout : NULL, context);
 }
 
-static void backward_embedding(Model *model, const TokenBins *bins, const SlotContext *context)
+static void backward_embedding(Model *model, const SlotContext *context)
 {
     int wte = params_wte_index(), wpe = params_wpe_index();
     const ParamSpec *positions = &model->table.specs[wpe];
@@ -242,21 +242,23 @@ static void backward_embedding(Model *model, const TokenBins *bins, const SlotCo
     out.gradients = gradient_at(model, offset, offset);
     out.bad = model->tail + TAIL_BAD;
     out.limit = bad_limit(model);
-    embedding_backward_tokens(&out, bins, d_out, (int)C, model->stream);
+    TokenBins bins = cuda_model_bins(model);
+    embedding_backward_tokens(&out, &bins, d_out, (int)C, model->stream);
     range_done(model, wte, wte, context);
 }
 
-void cuda_model_train_slot(Model *model, const int32_t *tokens, const int32_t *targets,
-                           const SlotContext *context)
+static void forward_part(Model *model, const SlotContext *context)
 {
-    int L = model->config.shape.n_layer;
-    int lnf = params_lnf_weight_index(&model->table);
     if (context->is_first) {
         CUDA_CHECK(cudaMemsetAsync(model->tail, 0, GRADIENT_TAIL * sizeof(int64_t), model->stream));
     }
-    cuda_model_stage(model, tokens, targets);
     cuda_model_forward(model, context);
-    TokenBins bins = cuda_model_stage_bins(model, tokens);
+}
+
+static void backward_part(Model *model, const SlotContext *context)
+{
+    int L = model->config.shape.n_layer;
+    int lnf = params_lnf_weight_index(&model->table);
     backward_head(model, context);
     LossFold loss = {model->tail, model->losses, model_rows(model), model->config.slots_per_step};
     exact_fold_loss(&loss, model->stream);
@@ -274,5 +276,15 @@ void cuda_model_train_slot(Model *model, const int32_t *tokens, const int32_t *t
         fold_tensors(model, first, first + BLOCK_TENSORS - 1, context);
         range_done(model, first, first + BLOCK_TENSORS - 1, context);
     }
-    backward_embedding(model, &bins, context);
+    backward_embedding(model, context);
+}
+
+/* The bins are made while the device works on forward. */
+void cuda_model_train_slot(Model *model, const int32_t *tokens, const int32_t *targets,
+                           const SlotContext *context)
+{
+    cuda_model_stage(model, tokens, targets);
+    slot_graphs_run(model, forward_part, context);
+    cuda_model_stage_bins(model, tokens);
+    slot_graphs_run(model, backward_part, context);
 }

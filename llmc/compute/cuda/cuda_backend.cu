@@ -2,17 +2,14 @@
 
 #include <string.h>
 
-#include "llmc/compute/cuda/cuda_check.h"
+#include "llmc/base/cuda/cuda_check.h"
+#include "llmc/base/hash.h"
+#include "llmc/base/memory.h"
+#include "llmc/comm/comm.h"
+#include "llmc/comm/nccl/nccl_reducer.h"
 #include "llmc/compute/cuda/cuda_model.cuh"
 
 enum { CAPABILITY_MIN = 80 };
-
-void cuda_fault(const char *file, int line, const char *call, const char *what)
-{
-    char way_out[ERROR_WAY_OUT_BYTES];
-    error_way_out(way_out);
-    error_exit(EXIT_FAULT, "GPU fault: %s (%s:%d, %.60s); %s", what, file, line, call, way_out);
-}
 
 /* Dense bf16 products a second as the makers' data sheets give them; others are unknown. */
 static double peak_flops(const Model *model)
@@ -36,11 +33,49 @@ static double peak_flops(const Model *model)
     return 0;
 }
 
+/* Events are made as they are first asked for: all of them in the first steps. */
+static void mark(Model *model, int index)
+{
+    if (index == 0) {
+        cuda_queue_restart_clock(&model->queue);
+        return;
+    }
+    if (index >= model->mark_count) {
+        int count = index + 64;
+        model->marks = (cudaEvent_t *)memory_grow(model->marks, (size_t)model->mark_count, (size_t)count,
+                                                  sizeof(cudaEvent_t), "marks");
+        for (; model->mark_count < count; model->mark_count++) {
+            model->marks[model->mark_count] = cuda_timed_event();
+        }
+    }
+    CUDA_CHECK(cudaEventRecord(model->marks[index], model->stream));
+}
+
+static double mark_ms(const Model *model, int index)
+{
+    return index == 0 ? model->queue.zero_ms : cuda_event_ms(&model->queue, model->marks[index]);
+}
+
 static void describe(ModelFacts *facts, const Model *model)
 {
     *facts = ModelFacts{model->bytes, peak_flops(model), matmuls_plans(model->matmuls),
                         matmuls_notice(model->matmuls)};
 }
+
+static const Backend backend = {.name = "cuda",
+                                .create = cuda_model_create,
+                                .release = cuda_model_release,
+                                .write_state = cuda_model_write_state,
+                                .read_state = cuda_model_read_state,
+                                .train_slot = cuda_model_train_slot,
+                                .gradients = cuda_model_gradients,
+                                .update = cuda_model_update,
+                                .evaluate = cuda_model_evaluate,
+                                .decode = cuda_model_decode,
+                                .describe = describe,
+                                .mark = mark,
+                                .mark_ms = mark_ms,
+                                .reducer = &nccl_reducer};
 
 /* A driver must be there, and know this toolkit's version. */
 static int check_driver(cudaError_t status, Error *error)
@@ -58,36 +93,86 @@ static int check_driver(cudaError_t status, Error *error)
     return 0;
 }
 
-const Backend *cuda_backend(Error *error)
+/* Find the GPUs that this process may use. */
+static int count_devices(int *count, Error *error)
 {
-    static const Backend backend = {.name = "cuda",
-                                    .create = cuda_model_create,
-                                    .release = cuda_model_release,
-                                    .write_state = cuda_model_write_state,
-                                    .read_state = cuda_model_read_state,
-                                    .train_slot = cuda_model_train_slot,
-                                    .gradients = cuda_model_gradients,
-                                    .update = cuda_model_update,
-                                    .evaluate = cuda_model_evaluate,
-                                    .decode = cuda_model_decode,
-                                    .describe = describe};
-    int count = 0;
-    cudaError_t status = cudaGetDeviceCount(&count);
+    cudaError_t status = cudaGetDeviceCount(count);
     if (check_driver(status, error) != 0) {
-        return NULL;
+        return -1;
     }
-    if (status != cudaSuccess || count == 0) {
-        error_set(error, "expected an NVIDIA GPU, found none (%s); ./train_gpt2 trains on the CPU",
-                  status == cudaSuccess ? "no devices" : cudaGetErrorString(status));
-        return NULL;
+    if (status != cudaSuccess || *count == 0) {
+        return error_set(error, "expected an NVIDIA GPU, found none (%s); ./train_gpt2 trains on the CPU",
+                         status == cudaSuccess ? "no devices" : cudaGetErrorString(status));
     }
+    return 0;
+}
+
+/* How many of all (count) are `wanted`. */
+static int count_equal(const uint64_t *all, int count, uint64_t wanted)
+{
+    int equal = 0;
+    for (int i = 0; i < count; i++) {
+        equal += all[i] == wanted;
+    }
+    return equal;
+}
+
+/* A launcher may show each rank other GPUs, all by the name 0: only their identity tells whether ranks share
+ * one. The first rank of a machine where they do speaks; all wait for it. */
+static int check_sharing(const cudaDeviceProp *properties, int device_count, Error *error)
+{
+    int count = comm_rank_count(), rank = comm_rank(), speaker = -1;
+    uint64_t *hosts = (uint64_t *)memory_alloc(2 * (size_t)count, sizeof(*hosts), "GPUs of ranks");
+    uint64_t *devices = hosts + count;
+    uint64_t host = hash_bytes(comm_host(), strlen(comm_host()), 0);
+    comm_gather_uint64(host, hosts);
+    comm_gather_uint64(hash_bytes(&properties->uuid, sizeof(properties->uuid), host), devices);
+    for (int r = 0; r < count && speaker < 0; r++) {
+        speaker = count_equal(devices, count, devices[r]) > 1 ? r : -1;
+    }
+    int sharing = speaker < 0 ? 0 : count_equal(devices, count, devices[speaker]);
+    int neighbours = speaker < 0 ? 0 : count_equal(hosts, count, hosts[speaker]);
+    memory_free(hosts);
+    if (speaker < 0) {
+        return 0;
+    }
+    if (rank != speaker) {
+        comm_barrier(); /* until the speaker ends this one */
+    }
+    return error_set(
+        error,
+        "%s: expected a GPU for each rank, found %d GPU%s and %d ranks, of which %d would share one "
+        "%s; start fewer ranks on this machine",
+        comm_host(), device_count, device_count == 1 ? "" : "s", neighbours, sharing, properties->name);
+}
+
+static const Backend *open_device(int may_share, Error *error)
+{
+    int count = 0;
     cudaDeviceProp properties;
-    CUDA_CHECK(cudaSetDevice(0));
-    CUDA_CHECK(cudaGetDeviceProperties(&properties, 0));
+    if (count_devices(&count, error) != 0) {
+        return NULL;
+    }
+    int device = comm_local_rank() % count;
+    CUDA_CHECK(cudaSetDevice(device));
+    CUDA_CHECK(cudaGetDeviceProperties(&properties, device));
     if (properties.major * 10 + properties.minor < CAPABILITY_MIN) {
         error_set(error, "%s: expected a GPU of compute capability 8.0 or newer, found %d.%d",
                   properties.name, properties.major, properties.minor);
         return NULL;
     }
+    if (comm_rank_count() > 1 && !may_share && check_sharing(&properties, count, error) != 0) {
+        return NULL;
+    }
     return &backend;
+}
+
+const Backend *cuda_backend(Error *error)
+{
+    return open_device(0, error);
+}
+
+const Backend *cuda_backend_shared(Error *error)
+{
+    return open_device(1, error);
 }

@@ -1,4 +1,4 @@
-/* The CUDA backend: the first GPU that this process sees. */
+/* The CUDA backend: one GPU a rank. */
 #ifndef LLMC_COMPUTE_CUDA_CUDA_BACKEND_H
 #define LLMC_COMPUTE_CUDA_CUDA_BACKEND_H
 
@@ -8,9 +8,13 @@
 extern "C" {
 #endif
 
-/* NULL with *error set where there is no GPU that it can use: none at all, a driver too old, a GPU older than
- * sm_80. */
+/* Takes the GPU of this rank: of those that the process sees, the one at its place among the ranks of its
+ * machine. Collective. NULL with *error where there is none that it can use (none at all, a driver too old, a
+ * GPU older than sm_80), or where two ranks would share one. */
 const Backend *cuda_backend(Error *error);
+
+/* The same, but ranks may share GPUs: for tests. */
+const Backend *cuda_backend_shared(Error *error);
 
 #ifdef __cplusplus
 }

@@ -7,6 +7,7 @@
 #ifndef LLMC_COMPUTE_CUDA_CUDA_MODEL_CUH
 #define LLMC_COMPUTE_CUDA_CUDA_MODEL_CUH
 
+#include "llmc/base/cuda/cuda_queue.cuh"
 #include "llmc/compute/backend.h"
 #include "llmc/compute/cuda/adamw.cuh"
 #include "llmc/compute/cuda/attention.cuh"
@@ -61,6 +62,7 @@ typedef struct DecodeBuffers {
 } DecodeBuffers;
 
 typedef struct StateCopies StateCopies;
+typedef struct SlotGraphs SlotGraphs;
 
 typedef struct OwnedBlock {
     void *data;
@@ -71,7 +73,10 @@ struct Model {
     ModelConfig config;
     ParamTable table;
     int Vp;
-    cudaStream_t stream;
+    CudaQueue queue;
+    cudaStream_t stream; /* the queue's */
+    cudaEvent_t *marks;  /* [mark_count] */
+    int mark_count;
     Matmuls *matmuls;
 
     float *weights, *moment1, *moment2; /* arenas, fp32 */
@@ -100,6 +105,7 @@ struct Model {
     DecodeBuffers decode;
 
     StateCopies *copies; /* state.cu's */
+    SlotGraphs *graphs;  /* slot_graphs.cu's; NULL: nothing is replayed */
 
     Stage stages[STAGES];
     int stage;                 /* the one filled last */
@@ -165,8 +171,10 @@ void cuda_model_forward(Model *model, const SlotContext *context);
 /* Start the copy of a batch to the device. */
 void cuda_model_stage(Model *model, const int32_t *tokens, const int32_t *targets);
 /* Then, when the device has work to do, sort its tokens into bins, which the end of backward needs, and start
- * their copy. Returns the bins on the device. */
-TokenBins cuda_model_stage_bins(Model *model, const int32_t *tokens);
+ * their copy. */
+void cuda_model_stage_bins(Model *model, const int32_t *tokens);
+/* The bins on the device, the same memory for every batch; their count is known only there. */
+TokenBins cuda_model_bins(const Model *model);
 /* Logits of rows first .. first+rows-1 of a layer norm's output, into model->logits. */
 void cuda_model_logits(Model *model, Tensor ln, int64_t first, int64_t rows, DType type);
 /* How many rows of logits of this type exist at once. */
@@ -176,6 +184,14 @@ double cuda_model_evaluate(Model *model, const int32_t *tokens, const int32_t *t
 /* ---- backward.cu */
 void cuda_model_train_slot(Model *model, const int32_t *tokens, const int32_t *targets,
                            const SlotContext *context);
+
+/* ---- slot_graphs.cu: the work of a slot, recorded as graphs once and replayed from then on. Parts that are
+ * told apart by their kind have the same work each time; what changes (tokens, bins, sums) is in memory. */
+typedef void SlotPart(Model *model, const SlotContext *context);
+SlotGraphs *slot_graphs_create(CudaQueue *queue);
+void slot_graphs_free(SlotGraphs *graphs); /* accepts NULL */
+/* Do part(model, context), or replay it. */
+void slot_graphs_run(Model *model, SlotPart *part, const SlotContext *context);
 
 /* ---- state.cu: state in and out. Reading has a stream and pinned memory of its own: a snapshot is copied by
  * another thread while this one trains on, until the next update. */

@@ -148,18 +148,23 @@ void cuda_model_stage(Model *model, const int32_t *tokens, const int32_t *target
     copy_stage(model, stage, 0, 2 * BT);
 }
 
-TokenBins cuda_model_stage_bins(Model *model, const int32_t *tokens)
+void cuda_model_stage_bins(Model *model, const int32_t *tokens)
 {
     int64_t BT = model_rows(model);
     Stage *stage = &model->stages[model->stage];
     token_bins_fill(&stage->bins, tokens, BT, model->config.shape.vocab_size);
     *stage->bins.device_count = stage->bins.count;
     copy_stage(model, stage, 2 * BT, 3 * (BT + 1) + 1);
+}
+
+TokenBins cuda_model_bins(const Model *model)
+{
+    const Stage *stage = &model->stages[0]; /* all are laid out alike */
+    int64_t BT = model_rows(model);
     TokenBins bins = {};
     bins.tokens = model->tokens + (stage->bins.tokens - stage->tokens);
     bins.starts = model->tokens + (stage->bins.starts - stage->tokens);
     bins.positions = model->tokens + (stage->bins.positions - stage->tokens);
-    bins.count = stage->bins.count;
     bins.device_count = model->tokens + (stage->bins.device_count - stage->tokens);
     bins.count_max = (int)(BT < model->config.shape.vocab_size ? BT : model->config.shape.vocab_size);
     return bins;

@@ -262,9 +262,14 @@ Model *cuda_model_create(const ModelConfig *config, Error *error)
     }
     model->is_planning = 0;
     model->bytes = matmuls_bytes();
-    CUDA_CHECK(cudaStreamCreateWithFlags(&model->stream, cudaStreamNonBlocking));
+    cuda_queue_init(&model->queue);
+    model->stream = model->queue.stream;
     model->matmuls = matmuls_create();
     model->copies = state_copies_create();
+    if (config->uses_graph && !config->is_inference && config->dropout == 0) {
+        model->graphs =
+            slot_graphs_create(&model->queue); /* dropout's keys are arguments, which a graph cannot change */
+    }
     attention_prepare();
     layernorm_prepare();
     alloc_all(model);
@@ -289,7 +294,12 @@ void cuda_model_release(Model *model)
     CUDA_CHECK(cudaFreeHost(model->mean_host));
     matmuls_free(model->matmuls);
     state_copies_free(model->copies);
-    CUDA_CHECK(cudaStreamDestroy(model->stream));
+    for (int i = 0; i < model->mark_count; i++) {
+        CUDA_CHECK(cudaEventDestroy(model->marks[i]));
+    }
+    slot_graphs_free(model->graphs);
+    cuda_queue_release(&model->queue);
+    memory_free(model->marks);
     memory_free(model->owned);
     memory_free(model->blocks);
     memory_free(model->decode.cache);

@@ -10,6 +10,7 @@ GradientArena cuda_model_gradients(Model *model)
     arena.tail = model->tail;
     arena.count = model->table.arena_count;
     arena.is_int64 = model->is_exact_arena;
+    arena.queue = &model->queue;
     return arena;
 }
 

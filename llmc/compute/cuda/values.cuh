@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "instructions.cuh"
-#include "llmc/compute/cuda/launch.cuh"
+#include "llmc/base/cuda/launch.cuh"
 #include "llmc/model/dtype.h"
 
 static const int WARP = 32;

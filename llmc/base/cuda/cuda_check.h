@@ -1,7 +1,7 @@
 /* Errors of the CUDA libraries. A failed call ends the run with exit code 76: the fault may not come
  * again. */
-#ifndef LLMC_COMPUTE_CUDA_CUDA_CHECK_H
-#define LLMC_COMPUTE_CUDA_CUDA_CHECK_H
+#ifndef LLMC_BASE_CUDA_CUDA_CHECK_H
+#define LLMC_BASE_CUDA_CUDA_CHECK_H
 
 #include <cublasLt.h>
 #include <cuda_runtime.h>

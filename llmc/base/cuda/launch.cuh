@@ -1,8 +1,8 @@
 /* Launching kernels: grid and block, bytes of shared memory, stream, arguments. */
-#ifndef LLMC_COMPUTE_CUDA_LAUNCH_CUH
-#define LLMC_COMPUTE_CUDA_LAUNCH_CUH
+#ifndef LLMC_BASE_CUDA_LAUNCH_CUH
+#define LLMC_BASE_CUDA_LAUNCH_CUH
 
-#include "llmc/compute/cuda/cuda_check.h"
+#include "llmc/base/cuda/cuda_check.h"
 
 template <typename T>
 struct Same {
