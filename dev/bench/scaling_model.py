@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
-"""What a step takes and how much of its all-reduce is hidden: a model fitted to what scaling.py measured,
-checked against it, and then asked about GPUs.
+"""What a step takes and how much of its all-reduce is hidden: a model fitted to what scaling.py measured, and
+checked against it. scaling_gpu.py asks it about GPUs.
 
-    dev/bench/scaling_model.py dev/bench/results/scaling.json        the check, then the predictions
-    dev/bench/scaling_model.py --gpu a100 --tokens_per_slot 16384    the predictions with other assumptions
+    dev/bench/scaling_model.py dev/bench/results/scaling.json
 
 The model plays one step as reducer.c does: backward finishes ranges one after the other, ranges become
 buckets (1 MB, then 25 MB), and one link sums bucket after bucket, each at the cost of a latency and of bytes
@@ -49,14 +48,15 @@ def ranges(shape, compute, reduce, early_head):
 
 
 def late_bytes(shape, rows):
-    """Marks, then chunks of rows, then the tail."""
+    """What the host's reducer sums last in exact mode: marks, then chunks of rows, then the tail."""
     marks, rest = [padded_rows(shape) * 2], rows * shape.C * 8
     return marks + [min(LATE_CHUNK, rest - first) for first in range(0, int(rest), LATE_CHUNK)] + [64]
 
 
-def play(shape, compute, link, reduce, slots, late_rows=0, overlap=True, early_head=None):
-    """early_head: whether lm_head's part of wte goes first and late rows last."""
-    early_head = reduce == "exact" if early_head is None else early_head
+def play(shape, compute, link, reduce, slots, last=(64,), overlap=True, early_head=False, bucket=BUCKET,
+         is_wte_cut=True):
+    """last: bytes of the sums that begin when all buckets are done. early_head: whether lm_head's part of wte
+    goes first. is_wte_cut: whether what is final at the very end is cut into buckets too."""
     now, link_free, comm, total, pending, cut = 0.0, 0.0, 0.0, 0, 0, 0
 
     def launch(size):
@@ -66,7 +66,8 @@ def play(shape, compute, link, reduce, slots, late_rows=0, overlap=True, early_h
         comm, total, cut = comm + ms, total + size, cut + 1
 
     buckets = []
-    for work, size, joins in ranges(shape, compute, reduce, early_head):
+    all_ranges = ranges(shape, compute, reduce, early_head)
+    for index, (work, size, joins) in enumerate(all_ranges):
         if overlap:  # compute is slower while the link is busy
             slow = min(work * (1 + link.slowdown), max(0.0, link_free - now))
             now += slow + (work - slow / (1 + link.slowdown))
@@ -74,8 +75,9 @@ def play(shape, compute, link, reduce, slots, late_rows=0, overlap=True, early_h
             now += work
         flush = [pending] if pending and not joins else []
         pending = size if flush else pending + size
-        while pending >= (FIRST_BUCKET if cut + len(flush) + len(buckets) == 0 else BUCKET):
-            flush.append(FIRST_BUCKET if cut + len(flush) + len(buckets) == 0 else BUCKET)
+        is_cut = is_wte_cut or index + 1 < len(all_ranges)
+        while is_cut and pending >= (FIRST_BUCKET if cut + len(flush) + len(buckets) == 0 else bucket):
+            flush.append(FIRST_BUCKET if cut + len(flush) + len(buckets) == 0 else bucket)
             pending -= flush[-1]
         for one in flush:
             launch(one) if overlap else buckets.append(one)
@@ -83,7 +85,7 @@ def play(shape, compute, link, reduce, slots, late_rows=0, overlap=True, early_h
     for one in buckets + ([pending] if pending else []):
         launch(one)
     now = max(now, link_free)
-    for one in late_bytes(shape, late_rows) if reduce == "exact" and early_head else [64]:
+    for one in last:
         launch(one)
     exposed = link_free - end
     compute_ms = (slots - 1) * compute.slot + end
@@ -132,7 +134,10 @@ def play_row(row, compute, link_fit, slowdown, crowd):
     slots = -(-options["gradient_accumulation_steps"] // N)
     if N == 1:
         return Step(slots * scaled.slot + scaled.update, slots * scaled.slot, 0, 0, 0)
-    return play(shape_of(row), scaled, link, row["reduce"], slots, late_rows_of(row), row["overlap"] == "on")
+    is_exact = row["reduce"] == "exact"
+    last = late_bytes(shape_of(row), late_rows_of(row)) if is_exact else [64]
+    return play(shape_of(row), scaled, link, row["reduce"], slots, last, row["overlap"] == "on",
+                early_head=is_exact)
 
 
 def fit_slowdown(row, compute, link_fit, crowd):
@@ -184,9 +189,9 @@ def check_late_rows(rows, exact, compute, link_fit, slowdown):
     the end, so that on a link of half the rate it is the same step without late rows."""
     link = Link(link_fit[0] * 2, link_fit[1] * exact["mbit"] / 8 * 1e3, slowdown * exact["mbit"] / 4000)
     slots = exact["options"]["gradient_accumulation_steps"] // 2
-    with_rows, without = (play(shape_of(exact), compute, link, "exact", slots, late_rows_of(exact),
-                               early_head=early)
-                          for early in (True, False))
+    last = late_bytes(shape_of(exact), late_rows_of(exact))
+    with_rows = play(shape_of(exact), compute, link, "exact", slots, last, early_head=True)
+    without = play(shape_of(exact), compute, link, "exact", slots)
     print("\nwte's tail, 2 ranks at %d Mb/s, overlap: exposed ms and hidden fraction" % exact["mbit"])
     print("  predicted: lm_head's part first %.0f %.3f, wte as a whole last %.0f %.3f; "
           "step %.0f ms and %.0f" %
@@ -200,99 +205,11 @@ def check_late_rows(rows, exact, compute, link_fit, slowdown):
               (exact["exposed_ms"], exact["hidden"], fp32["exposed_ms"], fp32["hidden"]))
 
 
-# ---- asked about GPUs --------------------------------------------------------------------------------------
-
-# Dense bf16 products a second, bytes of memory a second, and what NCCL's all-reduce over NVLink makes of the
-# links of 8 GPUs (bus bandwidth, GB/s, as nccl-tests print it: NVLink SHARP on H100, rings on A100).
-Gpu = namedtuple("Gpu", "name flops memory nvlink_gb")
-GPUS = {"h100": Gpu("H100", 989e12, 3.35e12, 480), "h100ring": Gpu("H100, rings", 989e12, 3.35e12, 370),
-        "a100": Gpu("A100", 312e12, 2.0e12, 230)}
-MEMORY_SHARE = 0.8  # of the memory's rate that reading and writing in a row reaches
-# Of an all-reduce; and each way for each level of a tree of nodes.
-NVLINK_LATENCY_MS, NETWORK_LATENCY_MS = 0.020, 0.010
-NODE_GPUS = 8
-NETWORKS = [("NVLink between all (beyond 72 GPUs no such machine is sold)", None),
-            ("nodes of 8 with a 400 Gb/s link for each GPU", 8 * 47.0),
-            ("nodes of 8 with one 400 Gb/s link", 47.0),
-            ("nodes of 8 with a 100 Gb/s link for each GPU", 8 * 11.5),
-            ("nodes of 8 with one 100 Gb/s link", 11.5)]
-
-
-def gpu_compute(gpu, arguments, reduce):
-    """In ms: products at a part of the peak, backward twice forward; sums and the update by memory's rate."""
-    L, C, V, T = GPT2
-    memory = gpu.memory * MEMORY_SHARE
-    rate = gpu.flops * arguments.mfu / 1e3 / arguments.tokens_per_slot
-    fold = 20 / memory * 1e3 if reduce == "exact" else 0  # fp32 in, int64 in and out
-    block, wte = 12 * C * C + 13 * C, padded_rows(GPT2) * C
-    block_forward = (24 * C * C + 2 * T * C) / rate
-    head = L * block_forward + 6 * V * C / rate + wte * fold
-    block_backward = 2 * block_forward + block * fold
-    parameters = L * block + wte + T * C
-    gradient_bytes = 8 if reduce == "exact" else 4
-    update = parameters * (26 + 2 * gradient_bytes) / memory * 1e3  # state there and back, gradient twice
-    return Compute(head + L * block_backward, head, 0.01, block_backward, 0.05, update)
-
-
-def gpu_link(gpu, network_gb, N, slowdown):
-    nodes = max(1, N // NODE_GPUS)
-    if network_gb is None or nodes == 1:
-        return Link(NVLINK_LATENCY_MS, gpu.nvlink_gb * 1e6 / wire_share(N), slowdown)
-    latency_ms = NVLINK_LATENCY_MS + 2 * math.log2(nodes) * NETWORK_LATENCY_MS
-    return Link(latency_ms, min(gpu.nvlink_gb, network_gb) * 1e6 / wire_share(N), slowdown)
-
-
-def distinct_tokens(draws):
-    """Expected, of words as frequent as Zipf says: how many rows are late."""
-    weights = [1 / (k + 2.7) for k in range(GPT2.V)]
-    total = sum(weights)
-    return sum(1 - math.exp(-draws * weight / total) for weight in weights)
-
-
-def predict(arguments):
-    gpu = GPUS[arguments.gpu]
-    print("\nGPT-2 124M on %s: assumptions, none of them measured here" % gpu.name)
-    print("- products at %.0f%% of %.0f TF/s, backward twice forward; exact sums and AdamW at %.0f%% of "
-          "%.2f TB/s" %
-          (100 * arguments.mfu, gpu.flops / 1e12, 100 * MEMORY_SHARE, gpu.memory / 1e12))
-    print("- a slot has %s tokens; G = 40 slots, or one for each GPU where there are more" %
-          format(arguments.tokens_per_slot, ","))
-    print("- all-reduce: bus bandwidth %d GB/s by NVLink, 47 and 11.5 GB/s by a link of 400 and 100 Gb/s; "
-          "%.0f us for each," %
-          (gpu.nvlink_gb, 1e3 * NVLINK_LATENCY_MS))
-    print("  and twice %.0f us for each level of a binary tree of nodes; compute %.0f%% slower meanwhile" %
-          (1e3 * NETWORK_LATENCY_MS, 100 * arguments.slowdown))
-    print("- tokens as frequent as Zipf says: they decide how many rows are late")
-    late = {N: distinct_tokens(N * arguments.tokens_per_slot) for N in (8, 16, 32, 64, 128, 256, 512, 1024)}
-    for name, network_gb in NETWORKS:
-        print("\n%s\n GPUs slots late rows | exact: step ms hidden  without late rows | fp32: step ms hidden "
-              "|"
-              " bf16: step ms hidden" % name)
-        for N, late_rows in late.items():
-            slots = -(-max(40, N) // N)
-            link = gpu_link(gpu, network_gb, N, arguments.slowdown)
-            ways = (("exact", True), ("exact", False), ("fp32", False), ("bf16", False))
-            steps = [play(GPT2, gpu_compute(gpu, arguments, reduce), link, reduce, slots, late_rows,
-                          early_head=early) for reduce, early in ways]
-            hidden = [1 - step.exposed / step.comm for step in steps]
-            print("%5d %5d %9d | %14.1f %6.2f %13.1f %+5.1f%% | %13.1f %6.2f | %13.1f %6.2f" %
-                  (N, slots, late_rows, steps[0].ms, hidden[0], steps[1].ms,
-                   100 * (steps[1].ms / steps[0].ms - 1),
-                   steps[2].ms, hidden[2], steps[3].ms, hidden[3]))
-
-
 def main():
     parser = argparse.ArgumentParser(usage=__doc__)
-    parser.add_argument("measured", nargs="?", help="what scaling.py --json wrote")
-    parser.add_argument("--gpu", choices=GPUS, default="h100")
-    parser.add_argument("--mfu", type=float, default=0.45)
-    parser.add_argument("--tokens_per_slot", type=int, default=12 * 1024)
-    parser.add_argument("--slowdown", type=float, default=0.08)
-    arguments = parser.parse_args()
-    if arguments.measured:
-        with open(arguments.measured) as file:
-            check([json.loads(line) for line in file])
-    predict(arguments)
+    parser.add_argument("measured", help="what scaling.py --json wrote")
+    with open(parser.parse_args().measured) as file:
+        check([json.loads(line) for line in file])
 
 
 if __name__ == "__main__":
