@@ -138,6 +138,50 @@ weights() {
     tail -n 1 stdout | grep -E '^weights [0-9a-f]{16}$'
 }
 
+# same NAME WEIGHTS: the last run ended well, and with these weights.
+same() {
+    [ "$code" -eq 0 ] && [ -n "$2" ] && [ "$(weights)" = "$2" ]
+    result $? "$1"
+}
+
+# How many updates the log of a folder tells of.
+updates() {
+    cat "$1"/log.jsonl 2>/dev/null | grep -c '"event":"step"'
+}
+
+have_ended() { # LOST: all 3 ranks but that one, or the whole job
+    local rank
+    kill -0 "$job" 2>/dev/null || return 0
+    for rank in 0 1 2; do
+        [ $rank -eq "$1" ] || [ -s status.$rank ] || return 1
+    done
+}
+
+# lose_one SIGNAL RANK ARGUMENTS...: 3 ranks, which write to out, and of which one is lost after some updates.
+# Whether the others end with 76, each with a line that names that rank and the collective that it was in
+# itself. mpirun ends like the rank that it first saw end badly.
+lose_one() {
+    local signal=$1 lost=$2 status=0 rank name=${program%_host}
+    shift 2
+    ranks_begin 3 "$@" --comm_timeout=2 --out_dir=out
+    await 60 has_made 5 out
+    kill -"$signal" "$(cat pid.$lost)"
+    await 40 have_ended $lost || kill -0 "$job" 2>/dev/null && ! have_ended $lost && status=1
+    [ $launcher = mpirun ] || kill -KILL "$(cat pid.$lost)" 2>/dev/null # nobody else ends a stopped process
+    ranks_end
+    grep -qE "^$name: \[rank [0-9] .*\] rank $lost .*lost.*; this rank was (computing|in )" stderr || status=1
+    [ "$signal" = STOP ] || ! grep -q "^$name: \[rank $lost " stderr || status=1
+    [ "$signal" = KILL ] || grep -qE 'this rank was in [a-z]' stderr || status=1
+    if [ $launcher = mpirun ]; then
+        [ "$signal" = KILL ] && [ $code -eq 137 ] || [ $code -eq 76 ] || status=1
+    else
+        for rank in 0 1 2; do
+            [ $rank -eq $lost ] || [ "$(cat status.$rank)" = 76 ] || status=1
+        done
+    fi
+    return $status
+}
+
 # Tokens that are the bytes of the sources: each byte followed by a zero byte is one little-endian uint16.
 mkdir data
 cat "$root"/llmc/*/*.c | head -c 200000 | iconv -f LATIN1 -t UTF-16LE >data/train.bin

@@ -90,34 +90,10 @@ result $? "a rank that is stopped and continued in time goes on"
 rm -rf out
 
 # ---- a rank is lost ----------------------------------------------------------------------------------------
-# The others end with 76, each with a line that names the rank and the collective that it was in itself.
-# mpirun ends like the rank that it first saw end badly.
-have_ended() { # LOST N: all ranks but one, or all
-    local rank
-    kill -0 "$job" 2>/dev/null || return 0
-    for ((rank = 0; rank < $2; rank++)); do
-        [ $rank -eq "$1" ] || [ -s status.$rank ] || return 1
-    done
-}
-lose() { # SIGNAL RANK: 3 ranks, of which one is lost
-    local signal=$1 lost=$2 status=0 rank
-    ranks_begin 3 "${small[@]}" "${endless[@]}" "${saving[@]}" --comm_timeout=2 --out_dir=out
-    await 60 has_made 5 out
-    kill -"$signal" "$(cat pid.$lost)"
-    await 40 have_ended $lost 3 || kill -0 "$job" 2>/dev/null && ! have_ended $lost 3 && status=1
-    [ $launcher = mpirun ] || kill -KILL "$(cat pid.$lost)" 2>/dev/null # nobody else ends a stopped process
-    ranks_end
-    grep -qE "^train_gpt2: \[rank [0-9] .*\] rank $lost .*lost.*; this rank was (computing|in )" stderr ||
-        status=1
-    [ "$signal" = STOP ] || ! grep -q "^train_gpt2: \[rank $lost " stderr || status=1
-    [ "$signal" = KILL ] || grep -qE 'this rank was in [a-z]' stderr || status=1
-    if [ $launcher = mpirun ]; then
-        [ "$signal" = KILL ] && [ $code -eq 137 ] || [ $code -eq 76 ] || status=1
-    else
-        for rank in 0 1 2; do
-            [ $rank -eq $lost ] || [ "$(cat status.$rank)" = 76 ] || status=1
-        done
-    fi
+lose() { # SIGNAL RANK
+    local signal=$1 lost=$2 status
+    lose_one "$signal" "$lost" "${small[@]}" "${endless[@]}" "${saving[@]}"
+    status=$?
     local told=$(grep -o '"file":"step-[0-9]*' out/log.jsonl | tail -n 1)
     [ "$(newest out)" -ge "$((10#${told##*-}))" ] || status=1 # what the log promises is there
     goes_on "$launcher: SIG$signal on rank $lost: the others name it and end with 76, and 2 ranks go on" \

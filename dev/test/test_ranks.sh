@@ -8,12 +8,6 @@ set -u
 # Large enough that the caps cut it differently: 2.9 MB of sums in buckets of 0.1, 1, and 1 then 25 MB.
 wide=("${small[@]}" --n_layer=3 --n_embd=96 --batch_size=1 --dropout=0.1 --max_iters=4)
 
-# same NAME WEIGHTS: the last run ended well, and with these weights.
-same() {
-    [ "$code" -eq 0 ] && [ -n "$2" ] && [ "$(weights)" = "$2" ]
-    result $? "$1"
-}
-
 # ---- any number of ranks -----------------------------------------------------------------------------------
 for dtype in fp32 bf16; do
     ranks 0 "${wide[@]}" --dtype=$dtype --out_dir=$dtype-alone
@@ -115,9 +109,6 @@ result $? "the trace is JSON, with a row for each rank and thread, blocks and bu
 # A run that would go on for long is stopped by signals, as soon as it has made a few more updates, and ended
 # some updates after the last stop. A run that nobody disturbed then goes as far.
 long=("${small[@]}" --dropout=0.1 --bucket_cap_mb=0.1 --lr_schedule=wsd --lr_decay_iters=40)
-updates() {
-    cat "$1"/log.jsonl 2>/dev/null | grep -c '"event":"step"'
-}
 stop() { # N:SIGNAL:WHO FOLDER
     local N signal who last
     IFS=: read -r N signal who <<<"$1"

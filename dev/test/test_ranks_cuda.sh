@@ -11,12 +11,6 @@ export HOST_CUDA_DEVICES=4
 # 0.33 MB of sums, in buckets of 0.02 MB or in one.
 small+=(--max_iters=4)
 
-# same NAME WEIGHTS: the last run ended well, and with these weights.
-same() {
-    [ "$code" -eq 0 ] && [ -n "$2" ] && [ "$(weights)" = "$2" ]
-    result $? "$1"
-}
-
 # ---- any number of ranks -----------------------------------------------------------------------------------
 for dtype in fp32 bf16; do
     ranks 0 "${small[@]}" --dtype=$dtype --out_dir=$dtype-alone
@@ -93,9 +87,6 @@ END_PYTHON
 result $? "the trace has blocks, buckets, the wait and the update of each rank, in their order"
 
 # ---- stop here, go on there --------------------------------------------------------------------------------
-updates() {
-    cat "$1"/log.jsonl 2>/dev/null | grep -c '"event":"step"'
-}
 long=("${small[@]}" --bucket_cap_mb=0.02 --lr_schedule=wsd --lr_decay_iters=40)
 bad=0
 for one in 4:TERM:2 1:INT:0 3:USR1:1; do
@@ -139,32 +130,10 @@ for seed in 1 2 3 4; do
 done
 
 # ---- a rank is lost ----------------------------------------------------------------------------------------
-have_ended() { # LOST: all 3 ranks but that one, or all
-    local rank
-    kill -0 "$job" 2>/dev/null || return 0
-    for rank in 0 1 2; do
-        [ $rank -eq "$1" ] || [ -s status.$rank ] || return 1
-    done
-}
 lose() { # SIGNAL RANK
-    local signal=$1 lost=$2 status=0 rank
-    ranks_begin 3 "${long[@]}" --max_iters=100000 --snapshot_interval=1 --comm_timeout=2 --out_dir=out
-    await 60 has_made 5 out
-    kill -"$signal" "$(cat pid.$lost)"
-    await 40 have_ended $lost || kill -0 "$job" 2>/dev/null && ! have_ended $lost && status=1
-    [ $launcher = mpirun ] || kill -KILL "$(cat pid.$lost)" 2>/dev/null
-    ranks_end
-    grep -qE "^train_gpt2cu: \[rank [0-9] .*\] rank $lost .*lost.*; this rank was (computing|in )" stderr ||
-        status=1
-    [ "$signal" = KILL ] || grep -qE 'this rank was in [a-z]' stderr || status=1
-    if [ $launcher = mpirun ]; then
-        [ "$signal" = KILL ] && [ $code -eq 137 ] || [ $code -eq 76 ] || status=1
-    else
-        for rank in 0 1 2; do
-            [ $rank -eq $lost ] || [ "$(cat status.$rank)" = 76 ] || status=1
-        done
-    fi
-    result $status "$launcher: SIG$signal on rank $lost: the others name it and what they were in, exit 76"
+    local signal=$1 lost=$2
+    lose_one "$signal" "$lost" "${long[@]}" --max_iters=100000 --snapshot_interval=1
+    result $? "$launcher: SIG$signal on rank $lost: the others name it and what they were in, exit 76"
     goal=$(($(updates out) + 3))
     ranks 2 "${long[@]}" --max_iters=$goal --init_from=auto --out_dir=out
     found=$(weights)
