@@ -18,8 +18,7 @@
 #include "llmc/run/sample.h"
 #include "llmc/text/tokenizer.h"
 
-/* ---- the draw -------------------------------------------------------------------------------------------
- */
+/* ---- the draw ------------------------------------------------------------------------------------------ */
 
 static void test_argmax(void **state)
 {
@@ -88,8 +87,7 @@ static void test_logits_that_are_no_numbers(void **state)
     assert_true(token >= 0 && token < 4);
 }
 
-/* ---- a fake model ----------------------------------------------------------------------------------------
- */
+/* ---- a fake model -------------------------------------------------------------------------------------- */
 
 /* Remembers what it was asked to read; always wants the letter after the last token. */
 struct Model {

@@ -52,8 +52,7 @@ typedef struct NcclReducer {
     BucketTiming *timings; /* [capacity] */
 } NcclReducer;
 
-/* ---- on the GPU -------------------------------------------------------------------------------------------
- */
+/* ---- on the GPU ---------------------------------------------------------------------------------------- */
 
 static __global__ void count_kernel(volatile int64_t *count)
 {
@@ -83,8 +82,7 @@ static void count_up(NcclReducer *reducer, volatile int64_t *counter)
     launch(count_kernel, dim3(1), dim3(1), 0, reducer->stream, counter);
 }
 
-/* ---- buckets ----------------------------------------------------------------------------------------------
- */
+/* ---- buckets ------------------------------------------------------------------------------------------- */
 
 static size_t arena_bytes(const NcclReducer *reducer)
 {
@@ -222,8 +220,7 @@ static const char *name(const Reducer *self)
     return ((const NcclReducer *)self)->name;
 }
 
-/* ---- for the watchdog -------------------------------------------------------------------------------------
- */
+/* ---- for the watchdog ---------------------------------------------------------------------------------- */
 
 /* Every step has the same buckets. The names are there from the start, ranges from the first step on. */
 static BucketName name_bucket(void *context, int64_t index)
@@ -248,8 +245,7 @@ static void abort_communicator(void *context)
     reducer->nccl->abort(reducer->communicator);
 }
 
-/* ---- life -------------------------------------------------------------------------------------------------
- */
+/* ---- life ---------------------------------------------------------------------------------------------- */
 
 /* Version 0 is none, and `own` then says why. One rank speaks for all: the first that has none, else rank 0.
  */

@@ -5,8 +5,7 @@
 #include "llmc/compute/cuda/exact.cuh"
 #include "llmc/compute/cuda/layernorm.cuh"
 
-/* ---- where gradients go
- * ------------------------------------------------------------------------------------- */
+/* ---- where gradients go -------------------------------------------------------------------------------- */
 
 /* Where the gradients of arena elements [offset, ...) are written: the fp32 arena itself, or scratch to be
  * folded. */
@@ -57,8 +56,7 @@ static void range_done(const Model *model, int first, int last, const SlotContex
     }
 }
 
-/* ---- products
- * ----------------------------------------------------------------------------------------------- */
+/* ---- products ------------------------------------------------------------------------------------------ */
 
 /* d_inp (rows,inputs) = d_out (rows,outputs) weight. */
 static Matmul input_gradient(Model *model, Tensor d_inp, Tensor d_out, int index, int64_t rows)
@@ -109,8 +107,7 @@ static void backward_weight_and_bias(Model *model, int index, Tensor d_out, Tens
                 accumulates(model, context), model->backward.partial, model->stream);
 }
 
-/* ---- parts of the model
- * ------------------------------------------------------------------------------------- */
+/* ---- parts of the model -------------------------------------------------------------------------------- */
 
 /* Classifier forward and backward, chunk by chunk: losses, the gradient of the last layer norm's output in
  * d_narrow, and lm_head's part of wte's gradient. */

@@ -30,8 +30,7 @@ static void create_buffers(Model *model)
     d->gelu = cuda_model_tensor(model, DECODE_TOKENS * 4 * C, type);
 }
 
-/* ---- attention to a cache
- * ------------------------------------------------------------------------------------- */
+/* ---- attention to a cache ------------------------------------------------------------------------------ */
 
 enum { THREADS = 128 };
 
@@ -101,8 +100,7 @@ static void attention_decode(Model *model, int l, int count, int position)
                      model->stream, args));
 }
 
-/* ---- the model
- * ------------------------------------------------------------------------------------------------- */
+/* ---- the model ----------------------------------------------------------------------------------------- */
 
 /* ln = the norm of residual, or of residual + branch, which then is in stream. */
 static void normalise(Model *model, float *stream, const float *residual, int weight_index, int count)

@@ -7,8 +7,7 @@
 #include "llmc/compute/cuda/exact.cuh"
 #include "llmc/compute/cuda/layernorm.cuh"
 
-/* ---- products
- * --------------------------------------------------------------------------------------------- */
+/* ---- products ------------------------------------------------------------------------------------------ */
 
 static Matmul linear_of(Model *model, Tensor out, Tensor inp, int index, int64_t rows)
 {
@@ -40,8 +39,7 @@ void cuda_model_linear_gelu(Model *model, Tensor before, Tensor after, Tensor in
     matmul(model->matmuls, &product, model->stream);
 }
 
-/* ---- blocks
- * ----------------------------------------------------------------------------------------------- */
+/* ---- blocks -------------------------------------------------------------------------------------------- */
 
 /* stream = residual + dropout(what is in model->branch); out = its layer norm. */
 static void add_and_normalise(Model *model, LayernormForward *args, int weight_index)
@@ -123,8 +121,7 @@ void cuda_model_forward(Model *model, const SlotContext *context)
     add_and_normalise(model, &last, params_lnf_weight_index(&model->table));
 }
 
-/* ---- batches and logits
- * ------------------------------------------------------------------------------------- */
+/* ---- batches and logits -------------------------------------------------------------------------------- */
 
 static const int64_t LOGIT_ROWS_MULTIPLE = 256;
 

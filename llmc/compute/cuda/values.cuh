@@ -42,8 +42,7 @@ static inline int64_t div_up(int64_t value, int64_t step)
     return (value + step - 1) / step;
 }
 
-/* ---- one element
- * ---------------------------------------------------------------------------------------- */
+/* ---- one element --------------------------------------------------------------------------------------- */
 
 static __device__ __forceinline__ float value_load(const float *in)
 {
@@ -65,8 +64,7 @@ static __device__ __forceinline__ void value_store(__nv_bfloat16 *out, float val
     *out = __float2bfloat16_rn(value);
 }
 
-/* ---- four neighbours, aligned to four elements
- * -------------------------------------------------------------- */
+/* ---- four neighbours, aligned to four elements --------------------------------------------------------- */
 
 static __device__ __forceinline__ float4 value_load4(const float *in)
 {
