@@ -9,7 +9,7 @@ program=train_gpt2cu_host
 export HOST_CUDA_DEVICES=4
 
 # 0.33 MB of sums, in buckets of 0.02 MB or in one.
-small+=(--max_iters=4)
+small+=(--max_iters=6)
 
 # ---- any number of ranks -----------------------------------------------------------------------------------
 for dtype in fp32 bf16; do
@@ -57,7 +57,7 @@ done
 ranks 3 "${small[@]}" --trace=2 --bucket_cap_mb=0.02 --out_dir=trace
 some='[0-9.e-]*[1-9]'
 [ "$code" -eq 0 ] && [ "$(grep -cE "\"compute_ms\":$some.*\"comm_ms\":$some.*\"exposed_ms\":[0-9]" \
-    trace/log.jsonl)" -eq 4 ]
+    trace/log.jsonl)" -eq 6 ]
 result $? "log.jsonl has compute_ms, comm_ms and exposed_ms, also of steps that are replayed"
 python3 - trace/trace.json <<'END_PYTHON'
 import collections, json, sys

@@ -31,6 +31,9 @@ struct Model {
     int slot_count;
     UpdateArgs updates[EVENTS_MAX];
     int update_count;
+    int queues_work;   /* as a GPU does */
+    int is_pending;    /* the last update's result was not asked for yet */
+    int overlap_count; /* slots that were begun meanwhile */
     int64_t tail[GRADIENT_TAIL];
     int bad_from, bad_to; /* updates that are skipped */
     int signal_slot;      /* which slot, counted from 0, sends SIGTERM */
@@ -49,6 +52,7 @@ static void fake_train_slot(Model *model, const int32_t *tokens, const int32_t *
             sched_yield(); /* until the thread that takes signals has it */
         }
     }
+    model->overlap_count += model->is_pending;
     model->slots[model->slot_count++] = *context;
 }
 
@@ -59,10 +63,18 @@ static GradientArena fake_gradients(Model *model)
 
 static void fake_update(Model *model, const UpdateArgs *args, StepResult *result)
 {
-    assert_true(model->update_count < EVENTS_MAX);
-    int i = model->update_count++;
-    model->updates[i] = *args;
-    *result = (StepResult){.loss = 1, .norm = 1, .is_skipped = i >= model->bad_from && i < model->bad_to};
+    if (args) {
+        assert_true(model->update_count < EVENTS_MAX);
+        assert_false(model->is_pending);
+        model->is_pending = 1;
+        model->updates[model->update_count++] = *args;
+    }
+    if (result) {
+        int i = model->update_count - 1;
+        assert_true(model->is_pending);
+        model->is_pending = 0;
+        *result = (StepResult){.loss = 1, .norm = 1, .is_skipped = i >= model->bad_from && i < model->bad_to};
+    }
 }
 
 /* A loss that tells windows apart: the mean over the rows of their first token. */
@@ -88,8 +100,7 @@ static void fake_read_state(const Model *model, StateKind kind, int64_t offset, 
 
 static void fake_describe(ModelFacts *facts, const Model *model)
 {
-    (void)model;
-    *facts = (ModelFacts){.memory_bytes = 0};
+    *facts = (ModelFacts){.queues_work = model->queues_work};
 }
 
 /* Mark i is at i ms: update 1 to 2, slots from 3 on. */
@@ -166,6 +177,14 @@ static int set_up(void **state)
     return run->train_set && run->val_set ? 0 : -1;
 }
 
+static int set_up_queued(void **state)
+{
+    int status = set_up(state);
+    Fixture *fixture = *state;
+    fixture->model.queues_work = 1;
+    return status;
+}
+
 static int tear_down(void **state)
 {
     Fixture *fixture = *state;
@@ -227,6 +246,8 @@ static void test_slots_and_updates(void **state)
     }
     int count;
     assert_int_equal(newest_snapshot(fixture, &count), -1);
+    /* after the last update nothing is left to begin */
+    assert_int_equal(model->overlap_count, model->queues_work ? 4 : 0);
 }
 
 static void test_snapshots_when_due_and_at_the_end(void **state)
@@ -241,6 +262,8 @@ static void test_snapshots_when_due_and_at_the_end(void **state)
     assert_int_equal(count, 2); /* and the milestone 4 */
     assert_int_equal(fixture->run.saved_step, 7);
     assert_int_equal(fixture->run.failed_snapshots, 0);
+    /* none is begun before the update is over; after updates 1, 3 and 5 nothing is due */
+    assert_int_equal(fixture->model.overlap_count, fixture->model.queues_work ? 3 : 0);
 }
 
 /* Bad updates count only in a row. */
@@ -261,6 +284,7 @@ static void test_bad_updates_in_a_row(void **state)
     run->saved_step = 0;
     assert_int_equal(train_to_end(run), END_BAD_STEPS);
     assert_int_equal(run->step, 4);
+    assert_int_equal(fixture->model.update_count, 4); /* also where another step's slots were begun */
     Error error;
     assert_int_equal(run_finish(run, END_BAD_STEPS, &error), EXIT_FAULT);
     assert_non_null(strstr(error.text, "3 updates in a row"));
@@ -391,7 +415,13 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_evaluation_counts_each_window_once, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_best_loss_is_the_lowest, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_trace, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_signal_throws_the_unfinished_step_away, set_up, tear_down),
+        {"test_slots_and_updates, queued", test_slots_and_updates, set_up_queued, tear_down, NULL},
+        {"test_snapshots_when_due_and_at_the_end, queued", test_snapshots_when_due_and_at_the_end,
+         set_up_queued, tear_down, NULL},
+        {"test_bad_updates_in_a_row, queued", test_bad_updates_in_a_row, set_up_queued, tear_down, NULL},
+        {"test_trace, queued", test_trace, set_up_queued, tear_down, NULL},
+        cmocka_unit_test_setup_teardown(test_signal_throws_the_unfinished_step_away, set_up_queued,
+                                        tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

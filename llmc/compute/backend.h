@@ -105,10 +105,11 @@ typedef struct StepResult {
 typedef struct ModelFacts {
     size_t memory_bytes; /* held on the device */
     double peak_flops;   /* operations a second that mfu refers to, 0 where unknown */
-    const char
-        *plans; /* how it multiplies (model/plans.h), where that was given or timed, else NULL; owned by
-                            the model, as is the next */
+    /* How it multiplies (model/plans.h), where that was given or timed, else NULL; owned by the model, as is
+     * the next. */
+    const char *plans;
     const char *plans_notice; /* why plans that were given are not used, or not all; NULL if they are */
+    int queues_work;          /* calls return before the device has done what they ask for */
 } ModelFacts;
 
 typedef struct Backend {
@@ -133,7 +134,9 @@ typedef struct Backend {
      * update. */
     GradientArena (*gradients)(Model *model);
 
-    /* Gradient norm, clipping and AdamW from the reduced gradients. */
+    /* Gradient norm, clipping and AdamW from the reduced gradients. Without a result the update is only
+     * queued; without args none is made, and the result of the last one is waited for, while a device goes on
+     * with what was queued since. */
     void (*update)(Model *model, const UpdateArgs *args, StepResult *result);
 
     /* Mean loss of one batch without dropout; logits (B,T,V) fp32 are written unless NULL. */
@@ -145,8 +148,10 @@ typedef struct Backend {
 
     void (*describe)(ModelFacts *facts, const Model *model);
 
-    /* Put mark `index` (small) behind the work that was asked for so far; mark 0 begins a step. Then, once
-     * the step's update is over, tell when the device came to it, as clock_ms(). */
+    /* Put mark `index` (small) behind the work that was asked for so far. Even and odd ones belong to steps
+     * in turn, which 0 and 1 begin. Once the step's update is over, until the step after the next, tell when
+     * the device came to it, as clock_ms(): exactly between marks of one step; if the step began on an idle
+     * device, as a time too. */
     void (*mark)(Model *model, int index);
     double (*mark_ms)(const Model *model, int index);
 

@@ -72,7 +72,7 @@ static void range_done(void *context, int64_t offset, int64_t count)
     if (trace_is_on(reduction->trace, reduction->step)) {
         RunModel *model = reduction->model;
         char name[TRACE_NAME_BYTES];
-        int end_mark = reduction->next_mark++;
+        int end_mark = trace_mark(reduction->next_index++, reduction->step);
         name_range(name, sizeof(name), &model->table, offset, reduction->is_first_range);
         model->backend->mark(model->model, end_mark);
         trace_add_marked(reduction->trace, name, reduction->step, reduction->begin_mark, end_mark);
@@ -84,11 +84,11 @@ static void range_done(void *context, int64_t offset, int64_t count)
     }
 }
 
-void reduction_attach(Reduction *reduction, SlotContext *context, int begin_mark, int next_mark)
+void reduction_attach(Reduction *reduction, SlotContext *context, int begin_mark, int next_index)
 {
     reduction->step = context->step;
     reduction->begin_mark = begin_mark;
-    reduction->next_mark = next_mark;
+    reduction->next_index = next_index;
     reduction->is_first_range = 1;
     context->range_done = range_done;
     context->range_context = reduction;

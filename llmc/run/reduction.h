@@ -17,7 +17,7 @@ typedef struct Reduction {
     Reducer *reducer; /* NULL for one rank */
     int64_t step;     /* being traced */
     int begin_mark;   /* at which the present range began */
-    int next_mark;    /* not yet used in this step */
+    int next_index;   /* of marks, not yet used in this step */
     int is_first_range;
 } Reduction;
 
@@ -27,8 +27,8 @@ int reduction_init(Reduction *reduction, RunModel *model, const Options *options
 void reduction_release(Reduction *reduction);
 
 /* Put the callback into the context of a step's last slot, which begins at begin_mark; for the trace it sets
- * marks from next_mark on. */
-void reduction_attach(Reduction *reduction, SlotContext *context, int begin_mark, int next_mark);
+ * marks from next_index on. */
+void reduction_attach(Reduction *reduction, SlotContext *context, int begin_mark, int next_index);
 
 /* What the model does from here on finds everything summed over all ranks. */
 void reduction_wait(Reduction *reduction);

@@ -11,6 +11,12 @@
 
 enum { TRACE_NAME_BYTES = 32 };
 
+/* The device's mark number `index` of a step: steps take turns (compute/backend.h). */
+static inline int trace_mark(int index, int64_t step)
+{
+    return 2 * index + (int)(step % 2);
+}
+
 /* The rows of a rank. The loader's waits have one of their own: a device may be busy meanwhile. */
 typedef enum TraceThread { TRACE_TRAINING, TRACE_COMMUNICATION, TRACE_DATA, TRACE_THREADS } TraceThread;
 

@@ -16,10 +16,20 @@
 /* nanoGPT's; it has no option for it. */
 #define ADAMW_EPSILON 1e-8f
 
+/* An update whose result is not known yet. */
+typedef struct Pending {
+    int is_there;
+    int64_t iter;
+    double begin_ms;
+} Pending;
+
 /* What the loop needs besides the run. */
 typedef struct Loop {
     Run *run;
     Loader *loader;
+    ModelFacts facts;
+    Pending pending;
+    double result_ms;           /* when the last result came */
     int first_slot, slot_count; /* of this rank in each step */
     int64_t timed_step;         /* where the clock for the time left began: after the first update */
     double timed_ms;
@@ -27,8 +37,8 @@ typedef struct Loop {
     Reduction reduction;
 } Loop;
 
-/* The device's marks of a step: its begin, two around its update, two around each slot, then those of the
- * trace. */
+/* Indices of the device's marks of a step: its begin, two around its update, two around each slot, then those
+ * of the trace. */
 enum { MARK_BEGIN = 0, MARK_UPDATE = 1, MARK_SLOTS = 3 };
 
 /* Rank r of N has slots floor(r*G/N) .. floor((r+1)*G/N)-1. -1 with *error; loop_release in any case. */
@@ -39,6 +49,7 @@ static int loop_init(Loop *loop, Run *run, Error *error)
     int64_t N = run->rank_count;
     memset(loop, 0, sizeof(*loop));
     loop->run = run;
+    run->model.backend->describe(&loop->facts, run->model.model);
     loop->first_slot = (int)(run->rank * G / N);
     loop->slot_count = (int)((run->rank + 1) * G / N) - loop->first_slot;
     LoaderConfig config = {.set = run->train_set,
@@ -72,16 +83,113 @@ static void loop_release(Loop *loop)
     loader_free(loop->loader);
 }
 
-/* Until the end of the run, judged by all the time since the first update; negative while unknown. */
-static double time_left_ms(const Loop *loop)
+/* Until the end of the run, after so many updates, judged by all the time since the first one; negative while
+ * unknown. */
+static double time_left_ms(const Loop *loop, int64_t made)
 {
     const Run *run = loop->run;
-    int64_t done = run->step - loop->timed_step;
+    int64_t done = made - loop->timed_step;
     if (loop->timed_ms == 0 || done < 1) {
         return -1;
     }
-    return (clock_ms() - loop->timed_ms) / (double)done * (double)(run->options.max_iters - run->step);
+    return (clock_ms() - loop->timed_ms) / (double)done * (double)(run->options.max_iters - made);
 }
+
+static void set_mark(const Loop *loop, int index, int64_t step)
+{
+    const RunModel *model = &loop->run->model;
+    model->backend->mark(model->model, trace_mark(index, step));
+}
+
+static double between_marks_ms(const Loop *loop, int index, int64_t step)
+{
+    const RunModel *model = &loop->run->model;
+    return model->backend->mark_ms(model->model, trace_mark(index + 1, step)) -
+           model->backend->mark_ms(model->model, trace_mark(index, step));
+}
+
+/* ---- what an update came to ---------------------------------------------------------------------------- */
+
+/* Time in the slots, without what the last one waited for other ranks. */
+static double slots_ms(const Loop *loop, int64_t step, const ReducerTimes *times)
+{
+    const RunModel *model = &loop->run->model;
+    int last = MARK_SLOTS + 2 * (loop->slot_count - 1);
+    double sum = 0;
+    for (int i = MARK_SLOTS; i <= last; i += 2) {
+        sum += between_marks_ms(loop, i, step);
+    }
+    double end_ms = model->backend->mark_ms(model->model, trace_mark(last + 1, step));
+    return times->bucket_count > 0 && times->wait_begin_ms < end_ms ? sum - (end_ms - times->wait_begin_ms)
+                                                                    : sum;
+}
+
+static double buckets_ms(const ReducerTimes *times)
+{
+    double sum = 0;
+    for (int i = 0; i < times->bucket_count; i++) {
+        sum += times->buckets[i].end_ms - times->buckets[i].begin_ms;
+    }
+    return sum;
+}
+
+static void log_update(Loop *loop, const StepResult *result, double ms, const ReducerTimes *times)
+{
+    Run *run = loop->run;
+    const Options *options = &run->options;
+    int64_t iter = loop->pending.iter;
+    double tokens = (double)options->gradient_accumulation_steps * (double)options->batch_size *
+                    (double)options->block_size;
+    double rate = tokens / ms * 1e3;
+    double peak = loop->facts.peak_flops * run->rank_count;
+    double flops = model_shape_flops_per_token(&run->model.table.shape, (int)options->block_size);
+    LogStep line = {.iter = iter,
+                    .loss = result->loss,
+                    .learning_rate = schedule_learning_rate(options, iter),
+                    .norm = result->norm,
+                    .ms = ms,
+                    .compute_ms = slots_ms(loop, iter, times),
+                    .comm_ms = buckets_ms(times),
+                    .exposed_ms = times->wait_end_ms - times->wait_begin_ms,
+                    .tokens_per_second = rate,
+                    .mfu = peak > 0 ? rate * flops / peak : 0,
+                    .left_ms = time_left_ms(loop, iter + 1)};
+    log_step(&run->log, &line);
+}
+
+/* Wait for the result of the pending update, if there is one; tell about it and count it. An update lasts
+ * from its begin, or from the end of the one before, which a device may have been at meanwhile. */
+static void finish_pending(Loop *loop)
+{
+    Run *run = loop->run;
+    int64_t iter = loop->pending.iter, interval = run->options.log_interval;
+    if (!loop->pending.is_there) {
+        return;
+    }
+    StepResult result;
+    ReducerTimes times;
+    run->model.backend->update(run->model.model, NULL, &result);
+    double begin_ms = loop->result_ms > loop->pending.begin_ms ? loop->result_ms : loop->pending.begin_ms;
+    loop->result_ms = clock_ms();
+    reduction_read_times(&loop->reduction, &times);
+    trace_read_marks(&loop->trace, &run->model);
+    if (result.is_skipped) {
+        run->bad_steps++;
+        log_skip(&run->log, iter, "gradient not finite");
+    } else {
+        run->bad_steps = 0;
+    }
+    if (!result.is_skipped && interval > 0 && iter % interval == 0) {
+        log_update(loop, &result, loop->result_ms - begin_ms, &times);
+    }
+    if (loop->timed_ms == 0) {
+        loop->timed_ms = loop->result_ms;
+        loop->timed_step = iter + 1;
+    }
+    loop->pending.is_there = 0;
+}
+
+/* ---- one update ---------------------------------------------------------------------------------------- */
 
 /* Whether any rank was asked to stop. Collective. */
 static int is_stopping(void)
@@ -114,42 +222,18 @@ static int run_slots(Loop *loop, Error *error)
                                .is_first = k == 0,
                                .is_last = is_last,
                                .is_traced = trace_is_on(&loop->trace, step)};
-        int mark = MARK_SLOTS + 2 * k;
+        int index = MARK_SLOTS + 2 * k;
         if (is_last) {
-            reduction_attach(&loop->reduction, &context, mark, MARK_SLOTS + 2 * loop->slot_count);
+            reduction_attach(&loop->reduction, &context, trace_mark(index, step),
+                             MARK_SLOTS + 2 * loop->slot_count);
         }
-        model->backend->mark(model->model, mark);
+        set_mark(loop, index, step);
         model->backend->train_slot(model->model, tokens, targets, &context);
-        model->backend->mark(model->model, mark + 1);
-        trace_add_marked(&loop->trace, "slot", step, mark, mark + 1);
+        set_mark(loop, index + 1, step);
+        trace_add_marked(&loop->trace, "slot", step, trace_mark(index, step), trace_mark(index + 1, step));
+        finish_pending(loop); /* the device has the next work already */
     }
     return 0;
-}
-
-/* Time in the slots, without what the last one waited for other ranks. */
-static double slots_ms(const Loop *loop, const ReducerTimes *times)
-{
-    const RunModel *model = &loop->run->model;
-    double sum = 0;
-    for (int k = 0; k < loop->slot_count; k++) {
-        double begin_ms = model->backend->mark_ms(model->model, MARK_SLOTS + 2 * k);
-        double end_ms = model->backend->mark_ms(model->model, MARK_SLOTS + 2 * k + 1);
-        int is_last = k == loop->slot_count - 1;
-        if (is_last && times->bucket_count > 0 && times->wait_begin_ms < end_ms) {
-            end_ms = times->wait_begin_ms;
-        }
-        sum += end_ms - begin_ms;
-    }
-    return sum;
-}
-
-static double buckets_ms(const ReducerTimes *times)
-{
-    double sum = 0;
-    for (int i = 0; i < times->bucket_count; i++) {
-        sum += times->buckets[i].end_ms - times->buckets[i].begin_ms;
-    }
-    return sum;
 }
 
 static UpdateArgs update_args(const Run *run)
@@ -164,79 +248,56 @@ static UpdateArgs update_args(const Run *run)
                         .update_number = run->step + 1};
 }
 
-/* Tell about update `step`, which has just been made, and count it. */
-static void finish_step(Loop *loop, const StepResult *result, double begin_ms, const ReducerTimes *times)
+static int is_due(int64_t step, int64_t interval)
 {
-    Run *run = loop->run;
-    const Options *options = &run->options;
-    int64_t iter = run->step++;
-    double now_ms = clock_ms();
-    double left_ms = time_left_ms(loop);
-    if (loop->timed_ms == 0) {
-        loop->timed_ms = now_ms;
-        loop->timed_step = run->step;
-    }
-    if (result->is_skipped) {
-        run->bad_steps++;
-        log_skip(&run->log, iter, "gradient not finite");
-        return;
-    }
-    run->bad_steps = 0;
-    if (options->log_interval == 0 || iter % options->log_interval != 0) {
-        return;
-    }
-    double tokens = (double)options->gradient_accumulation_steps * (double)options->batch_size *
-                    (double)options->block_size;
-    double rate = tokens / (now_ms - begin_ms) * 1e3;
-    const RunModel *model = &run->model;
-    ModelFacts facts;
-    model->backend->describe(&facts, model->model);
-    double peak = facts.peak_flops * run->rank_count;
-    double flops = model_shape_flops_per_token(&model->table.shape, (int)options->block_size);
-    LogStep line = {.iter = iter,
-                    .loss = result->loss,
-                    .learning_rate = schedule_learning_rate(options, iter),
-                    .norm = result->norm,
-                    .ms = now_ms - begin_ms,
-                    .compute_ms = slots_ms(loop, times),
-                    .comm_ms = buckets_ms(times),
-                    .exposed_ms = times->wait_end_ms - times->wait_begin_ms,
-                    .tokens_per_second = rate,
-                    .mfu = peak > 0 ? rate * flops / peak : 0,
-                    .left_ms = left_ms};
-    log_step(&run->log, &line);
+    return interval > 0 && step % interval == 0;
 }
 
-/* One update. Returns as run_slots does. */
+/* Whether update `step`, which has been queued, must be over before anything else: something is due after it,
+ * or its times are wanted, or the device queues nothing. */
+static int is_awaited(const Loop *loop, int64_t step)
+{
+    const Options *options = &loop->run->options;
+    int64_t made = step + 1;
+    return !loop->facts.queues_work || made == options->max_iters || trace_is_on(&loop->trace, step) ||
+           is_due(made, options->eval_interval) || is_due(made, options->snapshot_interval) ||
+           (loop->run->rank_count > 1 && is_due(made, options->check_interval));
+}
+
+/* One update, whose result is known once it is not pending. Returns as run_slots does; 2 when too many
+ * updates before it were bad: then it is not made. */
 static int train_step(Loop *loop, Error *error)
 {
     Run *run = loop->run;
     const Backend *backend = run->model.backend;
+    int64_t step = run->step;
     double begin_ms = clock_ms();
-    backend->mark(run->model.model, MARK_BEGIN);
+    set_mark(loop, MARK_BEGIN, step);
     int status = run_slots(loop, error);
+    finish_pending(loop);
+    if (status >= 0 && run->bad_steps >= run->options.max_bad_steps) {
+        return 2;
+    }
     if (status != 0) {
         return status;
     }
     reduction_wait(&loop->reduction);
     run_save_copied(run);
     UpdateArgs args = update_args(run);
-    StepResult result;
-    backend->mark(run->model.model, MARK_UPDATE);
-    backend->update(run->model.model, &args, &result);
-    backend->mark(run->model.model, MARK_UPDATE + 1);
-    trace_add_marked(&loop->trace, "update", run->step, MARK_UPDATE, MARK_UPDATE + 1);
-    ReducerTimes times;
-    reduction_read_times(&loop->reduction, &times);
-    trace_read_marks(&loop->trace, &run->model);
-    finish_step(loop, &result, begin_ms, &times);
+    set_mark(loop, MARK_UPDATE, step);
+    backend->update(run->model.model, &args, NULL);
+    set_mark(loop, MARK_UPDATE + 1, step);
+    trace_add_marked(&loop->trace, "update", step, trace_mark(MARK_UPDATE, step),
+                     trace_mark(MARK_UPDATE + 1, step));
+    loop->pending = (Pending){.is_there = 1, .iter = step, .begin_ms = begin_ms};
+    run->step++;
+    if (is_awaited(loop, step)) {
+        finish_pending(loop);
+    }
     return 0;
 }
 
-static int is_due(int64_t step, int64_t interval)
-{
-    return interval > 0 && step % interval == 0;
-}
+/* ---- the loop ------------------------------------------------------------------------------------------ */
 
 /* All ranks must hold the same weights: any other state is an error that no later step repairs. */
 static int check_ranks(const Run *run, Error *error)
@@ -254,7 +315,7 @@ static int run_due(Loop *loop, Error *error)
     int is_last = run->step == options->max_iters;
     if (options->eval_interval > 0 && (is_last || is_due(run->step, options->eval_interval))) {
         double begin_ms = clock_ms();
-        if (run_evaluate(run, time_left_ms(loop), error) != 0) {
+        if (run_evaluate(run, time_left_ms(loop, run->step), error) != 0) {
             return -1;
         }
         trace_add(&loop->trace, TRACE_TRAINING, "evaluate", run->step - 1, begin_ms);
@@ -294,7 +355,7 @@ int train(EndReason *reason, Run *run, Error *error)
         int is_cut = train_step(&loop, error);
         if (is_cut) {
             status = is_cut < 0 ? -1 : 0;
-            *reason = END_SIGNAL;
+            *reason = is_cut == 2 ? END_BAD_STEPS : END_SIGNAL;
             break;
         }
         if (run->bad_steps >= options->max_bad_steps) {

@@ -6,22 +6,26 @@
 void cuda_queue_init(CudaQueue *queue)
 {
     CUDA_CHECK(cudaStreamCreateWithFlags(&queue->stream, cudaStreamNonBlocking));
-    queue->zero = cuda_timed_event();
+    for (int turn = 0; turn < 2; turn++) {
+        queue->zeros[turn] = cuda_timed_event();
+        cuda_queue_begin_step(queue, turn);
+    }
     queue->drop_graphs = NULL;
     queue->context = NULL;
-    cuda_queue_restart_clock(queue);
 }
 
 void cuda_queue_release(CudaQueue *queue)
 {
-    CUDA_CHECK(cudaEventDestroy(queue->zero));
+    CUDA_CHECK(cudaEventDestroy(queue->zeros[0]));
+    CUDA_CHECK(cudaEventDestroy(queue->zeros[1]));
     CUDA_CHECK(cudaStreamDestroy(queue->stream));
 }
 
-void cuda_queue_restart_clock(CudaQueue *queue)
+void cuda_queue_begin_step(CudaQueue *queue, int turn)
 {
-    CUDA_CHECK(cudaEventRecord(queue->zero, queue->stream));
-    queue->zero_ms = clock_ms();
+    CUDA_CHECK(cudaEventRecord(queue->zeros[turn], queue->stream));
+    queue->zeros_ms[turn] = clock_ms();
+    queue->turn = turn;
 }
 
 cudaEvent_t cuda_timed_event(void)
@@ -41,10 +45,10 @@ void cuda_record_time(cudaEvent_t event, cudaStream_t stream)
     CUDA_CHECK(cudaEventRecordWithFlags(event, stream, flags));
 }
 
-double cuda_event_ms(const CudaQueue *queue, cudaEvent_t event)
+double cuda_event_ms(const CudaQueue *queue, cudaEvent_t event, int turn)
 {
     float ms = 0;
     CUDA_CHECK(cudaEventSynchronize(event));
-    CUDA_CHECK(cudaEventElapsedTime(&ms, queue->zero, event));
-    return queue->zero_ms + (double)ms;
+    CUDA_CHECK(cudaEventElapsedTime(&ms, queue->zeros[turn], event));
+    return queue->zeros_ms[turn] + (double)ms;
 }

@@ -39,10 +39,13 @@ typedef struct NcclReducer {
     CudaQueue *compute;
     cudaStream_t stream; /* for communication */
     Buckets cutter;
-    NcclBucket *buckets; /* [capacity] of a step */
+    /* Steps take turns with two sets of events: the host reads one while the GPU records the other. */
+    NcclBucket *buckets[2]; /* [capacity] of a step */
     int capacity;
-    int count;                         /* of buckets in a step, once the first is launched */
-    cudaEvent_t compute_end, wait_end; /* they tell the time */
+    int count;                               /* of buckets in a step, once the first is launched */
+    cudaEvent_t compute_end[2], wait_end[2]; /* they tell the time */
+    int turn;                                /* of the step that is being launched */
+    int clock_turn;                          /* the queue's, of the step before */
     cudaEvent_t is_summed;
     __nv_bfloat16 *wire;      /* one bucket of bf16, which is no range of an fp32 arena */
     void *registered;         /* NCCL's handle of the arena */
@@ -152,7 +155,7 @@ static void launch_bucket(void *context, Bucket range)
     NcclReducer *reducer = (NcclReducer *)context;
     int index = reducer->cutter.count - 1;
     CHECK(index < reducer->capacity, "more than %d buckets in a step", reducer->capacity);
-    NcclBucket *bucket = &reducer->buckets[index];
+    NcclBucket *bucket = &reducer->buckets[reducer->turn][index];
     bucket->range = range;
     bucket->bytes = range.count * reducer->cutter.element_bytes;
     reducer->count = index + 1 > reducer->count ? index + 1 : reducer->count;
@@ -167,14 +170,15 @@ static void finish(NcclReducer *reducer)
 {
     buckets_finish(&reducer->cutter);
     buckets_begin(&reducer->cutter);
-    cuda_record_time(reducer->compute_end, reducer->compute->stream);
+    cuda_record_time(reducer->compute_end[reducer->turn], reducer->compute->stream);
     for (int i = 0; i < reducer->count && !reducer->config.overlaps; i++) {
-        let_communication_start(reducer, reducer->buckets[i].is_final);
-        sum_bucket(reducer, &reducer->buckets[i], i == reducer->count - 1);
+        NcclBucket *bucket = &reducer->buckets[reducer->turn][i];
+        let_communication_start(reducer, bucket->is_final);
+        sum_bucket(reducer, bucket, i == reducer->count - 1);
     }
     CUDA_CHECK(cudaEventRecord(reducer->is_summed, reducer->stream));
     CUDA_CHECK(cudaStreamWaitEvent(reducer->compute->stream, reducer->is_summed, 0));
-    cuda_record_time(reducer->wait_end, reducer->compute->stream);
+    cuda_record_time(reducer->wait_end[reducer->turn], reducer->compute->stream);
 }
 
 static void range_done(Reducer *self, int64_t offset, int64_t count)
@@ -194,23 +198,26 @@ static void range_done(Reducer *self, int64_t offset, int64_t count)
 /* Everything is in the queues since the last range, or is replayed with it. */
 static void wait_for_sums(Reducer *self, const ReducerRest *rest)
 {
-    (void)self;
+    NcclReducer *reducer = (NcclReducer *)self;
     CHECK(rest->count == 0, "a GPU leaves no rows aside, found %d", rest->count);
+    reducer->clock_turn = reducer->compute->turn;
+    reducer->turn = !reducer->turn;
 }
 
 static void read_times(Reducer *self, ReducerTimes *times)
 {
     NcclReducer *reducer = (NcclReducer *)self;
+    int done = !reducer->turn, clock = reducer->clock_turn;
     for (int i = 0; i < reducer->count; i++) {
-        const NcclBucket *bucket = &reducer->buckets[i];
+        const NcclBucket *bucket = &reducer->buckets[done][i];
         BucketTiming *timing = &reducer->timings[i];
         timing->what = bucket->what;
-        timing->begin_ms = cuda_event_ms(reducer->compute, bucket->begin);
-        timing->end_ms = cuda_event_ms(reducer->compute, bucket->end);
+        timing->begin_ms = cuda_event_ms(reducer->compute, bucket->begin, clock);
+        timing->end_ms = cuda_event_ms(reducer->compute, bucket->end, clock);
         timing->bytes = bucket->bytes;
     }
-    times->wait_begin_ms = cuda_event_ms(reducer->compute, reducer->compute_end);
-    times->wait_end_ms = cuda_event_ms(reducer->compute, reducer->wait_end);
+    times->wait_begin_ms = cuda_event_ms(reducer->compute, reducer->compute_end[done], clock);
+    times->wait_end_ms = cuda_event_ms(reducer->compute, reducer->wait_end[done], clock);
     times->buckets = reducer->timings;
     times->bucket_count = reducer->count;
 }
@@ -226,7 +233,7 @@ static const char *name(const Reducer *self)
 static BucketName name_bucket(void *context, int64_t index)
 {
     NcclReducer *reducer = (NcclReducer *)context;
-    const NcclBucket *bucket = &reducer->buckets[index % (reducer->count > 0 ? reducer->count : 1)];
+    const NcclBucket *bucket = &reducer->buckets[0][index % (reducer->count > 0 ? reducer->count : 1)];
     return BucketName{bucket->what, bucket->range.count};
 }
 
@@ -308,18 +315,31 @@ static void name_version(NcclReducer *reducer)
     snprintf(reducer->name, sizeof(reducer->name), "NCCL %d.%d.%d", major, minor, code % 100);
 }
 
-static void create_events(NcclReducer *reducer)
+static void create_buckets(NcclReducer *reducer, int turn)
 {
+    reducer->buckets[turn] =
+        (NcclBucket *)memory_alloc_zeroed((size_t)reducer->capacity, sizeof(NcclBucket), "buckets");
     for (int i = 0; i < reducer->capacity; i++) {
-        NcclBucket *bucket = &reducer->buckets[i];
+        NcclBucket *bucket = &reducer->buckets[turn][i];
         snprintf(bucket->what, sizeof(bucket->what), "bucket %d", i);
         CUDA_CHECK(cudaEventCreateWithFlags(&bucket->is_final, cudaEventDisableTiming));
         bucket->begin = cuda_timed_event();
         bucket->end = cuda_timed_event();
     }
-    CUDA_CHECK(cudaEventCreateWithFlags(&reducer->is_summed, cudaEventDisableTiming));
-    reducer->compute_end = cuda_timed_event();
-    reducer->wait_end = cuda_timed_event();
+    reducer->compute_end[turn] = cuda_timed_event();
+    reducer->wait_end[turn] = cuda_timed_event();
+}
+
+static void free_buckets(NcclReducer *reducer, int turn)
+{
+    for (int i = 0; i < reducer->capacity; i++) {
+        CUDA_CHECK(cudaEventDestroy(reducer->buckets[turn][i].is_final));
+        CUDA_CHECK(cudaEventDestroy(reducer->buckets[turn][i].begin));
+        CUDA_CHECK(cudaEventDestroy(reducer->buckets[turn][i].end));
+    }
+    CUDA_CHECK(cudaEventDestroy(reducer->compute_end[turn]));
+    CUDA_CHECK(cudaEventDestroy(reducer->wait_end[turn]));
+    memory_free(reducer->buckets[turn]);
 }
 
 static void create_memory(NcclReducer *reducer)
@@ -353,18 +373,12 @@ static void free_reducer(Reducer *self)
         NCCL_CHECK(reducer, deregister_memory(reducer->communicator, reducer->registered));
     }
     NCCL_CHECK(reducer, destroy(reducer->communicator));
-    for (int i = 0; i < reducer->capacity; i++) {
-        CUDA_CHECK(cudaEventDestroy(reducer->buckets[i].is_final));
-        CUDA_CHECK(cudaEventDestroy(reducer->buckets[i].begin));
-        CUDA_CHECK(cudaEventDestroy(reducer->buckets[i].end));
-    }
+    free_buckets(reducer, 0);
+    free_buckets(reducer, 1);
     CUDA_CHECK(cudaEventDestroy(reducer->is_summed));
-    CUDA_CHECK(cudaEventDestroy(reducer->compute_end));
-    CUDA_CHECK(cudaEventDestroy(reducer->wait_end));
     CUDA_CHECK(cudaFree(reducer->wire));
     CUDA_CHECK(cudaFreeHost(reducer->counters));
     CUDA_CHECK(cudaStreamDestroy(reducer->stream));
-    memory_free(reducer->buckets);
     memory_free(reducer->timings);
     memory_free(reducer);
 }
@@ -391,14 +405,14 @@ static Reducer *create(const ReducerConfig *config, Error *error)
     reducer->cutter.context = reducer;
     reducer->capacity =
         buckets_most(config->count, reducer->cutter.element_bytes, config->bucket_bytes, GAPS_MAX);
-    reducer->buckets =
-        (NcclBucket *)memory_alloc_zeroed((size_t)reducer->capacity, sizeof(*reducer->buckets), "buckets");
     reducer->timings = (BucketTiming *)memory_alloc_zeroed((size_t)reducer->capacity,
                                                            sizeof(*reducer->timings), "bucket times");
     int lowest, highest; /* a bucket that can start should not wait for blocks of backward */
     CUDA_CHECK(cudaDeviceGetStreamPriorityRange(&lowest, &highest));
     CUDA_CHECK(cudaStreamCreateWithPriority(&reducer->stream, cudaStreamNonBlocking, highest));
-    create_events(reducer);
+    create_buckets(reducer, 0);
+    create_buckets(reducer, 1);
+    CUDA_CHECK(cudaEventCreateWithFlags(&reducer->is_summed, cudaEventDisableTiming));
     create_memory(reducer);
     WatchdogConfig watchdog = {reducer->counters, name_bucket, error_of, abort_communicator, reducer};
     reducer->watchdog = watchdog_create(&watchdog);

@@ -81,7 +81,8 @@ struct Model {
     BackwardBuffers backward;
     DecodeBuffers decode;
 
-    double *marks; /* [mark_capacity] clock_ms() */
+    StepResult result; /* of the last update */
+    double *marks;     /* [mark_capacity] clock_ms() */
     int mark_capacity;
 
     size_t bytes;    /* all of the above but marks */

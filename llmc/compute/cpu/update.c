@@ -86,7 +86,7 @@ static void update_chunk(Model *model, const ArenaChunk *chunk, float clip, cons
                  model->moment2 + chunk->offset, low, values, chunk->count, factors);
 }
 
-void cpu_model_update(Model *model, const UpdateArgs *args, StepResult *result)
+static void make_update(Model *model, const UpdateArgs *args, StepResult *result)
 {
     int64_t bad = 0;
     result->norm = gradient_norm(model, &bad);
@@ -112,5 +112,15 @@ void cpu_model_update(Model *model, const UpdateArgs *args, StepResult *result)
         AdamwFactors own = factors;
         own.keep = model->chunks[c].decays ? 1.0f - args->learning_rate * args->weight_decay : 1.0f;
         update_chunk(model, &model->chunks[c], clip, &own);
+    }
+}
+
+void cpu_model_update(Model *model, const UpdateArgs *args, StepResult *result)
+{
+    if (args) {
+        make_update(model, args, &model->result);
+    }
+    if (result) {
+        *result = model->result;
     }
 }

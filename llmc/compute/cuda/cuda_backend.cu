@@ -36,8 +36,8 @@ static double peak_flops(const Model *model)
 /* Events are made as they are first asked for: all of them in the first steps. */
 static void mark(Model *model, int index)
 {
-    if (index == 0) {
-        cuda_queue_restart_clock(&model->queue);
+    if (index < 2) {
+        cuda_queue_begin_step(&model->queue, index);
         return;
     }
     if (index >= model->mark_count) {
@@ -53,13 +53,14 @@ static void mark(Model *model, int index)
 
 static double mark_ms(const Model *model, int index)
 {
-    return index == 0 ? model->queue.zero_ms : cuda_event_ms(&model->queue, model->marks[index]);
+    int turn = index % 2;
+    return index < 2 ? model->queue.zeros_ms[turn] : cuda_event_ms(&model->queue, model->marks[index], turn);
 }
 
 static void describe(ModelFacts *facts, const Model *model)
 {
     *facts = ModelFacts{model->bytes, peak_flops(model), matmuls_plans(model->matmuls),
-                        matmuls_notice(model->matmuls)};
+                        matmuls_notice(model->matmuls), 1};
 }
 
 static const Backend backend = {.name = "cuda",

@@ -110,6 +110,7 @@ struct Model {
     Stage stages[STAGES];
     int stage;                 /* the one filled last */
     StepOutcome *outcome_host; /* pinned */
+    cudaEvent_t is_updated;    /* and the outcome is there */
     double *mean_host;         /* pinned */
     double *mean;
 

@@ -262,6 +262,7 @@ Model *cuda_model_create(const ModelConfig *config, Error *error)
     model->bytes = matmuls_bytes();
     cuda_queue_init(&model->queue);
     model->stream = model->queue.stream;
+    CUDA_CHECK(cudaEventCreateWithFlags(&model->is_updated, cudaEventDisableTiming));
     model->matmuls = matmuls_create();
     model->copies = state_copies_create();
     if (config->uses_graph && !config->is_inference && config->dropout == 0) {
@@ -295,6 +296,7 @@ void cuda_model_release(Model *model)
     for (int i = 0; i < model->mark_count; i++) {
         CUDA_CHECK(cudaEventDestroy(model->marks[i]));
     }
+    CUDA_CHECK(cudaEventDestroy(model->is_updated));
     slot_graphs_free(model->graphs);
     cuda_queue_release(&model->queue);
     memory_free(model->marks);

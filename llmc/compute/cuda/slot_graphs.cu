@@ -9,6 +9,7 @@ typedef struct GraphKey {
     void (*range_done)(void *context, int64_t offset, int64_t count);
     void *range_context;
     int is_first, is_last;
+    int turn; /* of a last slot's step: its buckets have events of their own in every other step */
 } GraphKey;
 
 typedef struct Recording {
@@ -17,7 +18,8 @@ typedef struct Recording {
     cudaGraphExec_t graph; /* from the second use on */
 } Recording;
 
-/* Two parts of a first, a middle, a last and an only slot, twice: a run may begin with another reducer. */
+/* Two parts of a first, a middle, a last and an only slot, and of the last two in turns: with room to spare.
+ */
 enum { RECORDINGS_MAX = 16 };
 
 struct SlotGraphs {
@@ -61,6 +63,7 @@ static Recording *recording_of(SlotGraphs *graphs, SlotPart *part, const SlotCon
     key.is_first = context->is_first;
     key.is_last = context->is_last;
     if (context->is_last) {
+        key.turn = (int)(context->step % 2);
         key.range_done = context->range_done;
         key.range_context = context->range_context;
     }

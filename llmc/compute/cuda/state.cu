@@ -88,8 +88,7 @@ static int64_t piece_count(int64_t count, int64_t piece)
     return rest < BUFFER_COUNT ? rest : BUFFER_COUNT;
 }
 
-/* The update that made this state is over: it waits for its own end. So nothing orders this stream after the
- * model's. */
+/* The update that made this state is known to be over. So nothing orders this stream after the model's. */
 static void read_arena(StateCopies *copies, float *values, const float *arena, int64_t count)
 {
     int64_t pieces = div_up(count, BUFFER_COUNT);

@@ -25,7 +25,7 @@ Gradients cuda_model_reduced(const Model *model)
     return gradients;
 }
 
-void cuda_model_update(Model *model, const UpdateArgs *args, StepResult *result)
+static void queue_update(Model *model, const UpdateArgs *args)
 {
     double correction1 = 1.0 - pow(args->beta1, (double)args->update_number);
     double correction2 = 1.0 - pow(args->beta2, (double)args->update_number);
@@ -51,7 +51,18 @@ void cuda_model_update(Model *model, const UpdateArgs *args, StepResult *result)
     adamw_update(&update, model->stream);
     CUDA_CHECK(cudaMemcpyAsync(model->outcome_host, model->outcome, sizeof(StepOutcome),
                                cudaMemcpyDeviceToHost, model->stream));
-    CUDA_CHECK(cudaStreamSynchronize(model->stream));
+    CUDA_CHECK(cudaEventRecord(model->is_updated, model->stream));
+}
+
+void cuda_model_update(Model *model, const UpdateArgs *args, StepResult *result)
+{
+    if (args) {
+        queue_update(model, args);
+    }
+    if (!result) {
+        return;
+    }
+    CUDA_CHECK(cudaEventSynchronize(model->is_updated));
     result->norm = model->outcome_host->norm;
     result->loss = (double)model->outcome_host->loss * (1.0 / EXACT_SCALE);
     result->is_skipped = model->outcome_host->bad > 0 || !isfinite(result->norm);
