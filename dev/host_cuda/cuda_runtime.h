@@ -75,6 +75,7 @@ enum {
     cudaEventDisableTiming = 2,
     cudaEventRecordDefault = 0,
     cudaEventRecordExternal = 1,
+    cudaGraphInstantiateFlagUseNodePriority = 8,
     cudaHostAllocDefault = 0,
     cudaHostAllocPortable = 1
 };

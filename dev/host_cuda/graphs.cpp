@@ -15,6 +15,7 @@ struct Node {
 struct CUgraph_st {
     std::vector<Node> nodes;
     int queues_count;
+    bool has_levels; /* its streams had several priorities */
 };
 
 struct CUgraphExec_st {
@@ -186,6 +187,15 @@ static std::vector<int> leaves(const std::vector<Node> &nodes)
     return found;
 }
 
+static bool has_levels(const Capture *capture)
+{
+    bool found = false;
+    for (cudaStream_t stream : capture->streams) {
+        found = found || stream->level != capture->streams[0]->level;
+    }
+    return found;
+}
+
 static void end_capture(const std::shared_ptr<Capture> &capture)
 {
     capture->is_over = true;
@@ -219,17 +229,27 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
         }
     }
     /* moved: events may keep the capture, but what its nodes hold goes with the graph */
-    *graph = new CUgraph_st{std::move(capture->nodes), (int)capture->streams.size()};
+    *graph =
+        new CUgraph_st{std::move(capture->nodes), (int)capture->streams.size(), has_levels(capture.get())};
     return cudaSuccess;
 }
 
 /* ---- graphs ------------------------------------------------------------------------------------------- */
 
-cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long)
+/* Which stream goes on is drawn; but a program that gives its streams priorities wants them in graphs too. */
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long flags)
 {
     ApiCall call;
-    *exec = call.error ? NULL : new CUgraphExec_st{*graph, NULL};
-    return call.error;
+    *exec = NULL;
+    if (call.error || (flags != 0 && flags != cudaGraphInstantiateFlagUseNodePriority)) {
+        return call.end(call.error ? call.error : cudaErrorInvalidValue);
+    }
+    if (graph->has_levels && flags == 0) {
+        check_failed(NULL,
+                     "cudaGraphInstantiate: streams of several priorities, which the graph would not keep");
+    }
+    *exec = new CUgraphExec_st{*graph, NULL};
+    return cudaSuccess;
 }
 
 /* What one node is in this launch, which began with `begin`; ends[i] is when node i has run. */

@@ -304,11 +304,12 @@ void stream_remove(cudaStream_t stream)
     }
 }
 
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned int flags, int)
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned int flags, int priority)
 {
     ApiCall call;
     if (!call.error) {
         *stream = add_stream(flags != cudaStreamNonBlocking);
+        (*stream)->level = priority;
     }
     return call.error;
 }

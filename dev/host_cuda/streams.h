@@ -40,8 +40,9 @@ struct Capture;
 struct CUstream_st {
     std::deque<Work> queue; /* the first may be running */
     bool is_blocking, is_busy;
-    uint64_t priority;
+    uint64_t priority; /* drawn */
     int device;
+    int level = 0;                         /* the priority that the program gave it */
     std::shared_ptr<Capture> capture = {}; /* NULL where what it is given runs */
     std::vector<int> heads = {};           /* the captured nodes that its next work comes after */
 };

@@ -138,12 +138,12 @@ static inline void begin_capture(cudaStream_t stream)
     CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
 }
 
-static inline cudaGraphExec_t end_capture(cudaStream_t stream)
+static inline cudaGraphExec_t end_capture(cudaStream_t stream, unsigned long long flags = 0)
 {
     cudaGraph_t graph;
     cudaGraphExec_t exec;
     CUDA_CHECK(cudaStreamEndCapture(stream, &graph));
-    CUDA_CHECK(cudaGraphInstantiate(&exec, graph));
+    CUDA_CHECK(cudaGraphInstantiate(&exec, graph, flags));
     CUDA_CHECK(cudaGraphDestroy(graph));
     return exec;
 }

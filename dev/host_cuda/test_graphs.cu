@@ -413,6 +413,20 @@ static void launch_destroyed_event(void)
     cudaGraphLaunch(exec, stream);
 }
 
+template <unsigned long long flags>
+static void capture_priorities(void)
+{
+    int lowest, highest;
+    cudaStream_t one = new_stream(), other;
+    CUDA_CHECK(cudaDeviceGetStreamPriorityRange(&lowest, &highest));
+    CUDA_CHECK(cudaStreamCreateWithPriority(&other, cudaStreamNonBlocking, highest));
+    begin_capture(one);
+    wait_for(other, one);
+    wait_for(one, other);
+    CUDA_CHECK(cudaGraphLaunch(end_capture(one, flags), one));
+    CUDA_CHECK(cudaStreamSynchronize(one));
+}
+
 static const Test tests[] = {
     {"replays with other input", test_replays, NULL},
     {"large and empty graphs", test_sizes, NULL},
@@ -424,6 +438,9 @@ static const Test tests[] = {
     {"the modes of a capture", test_modes, NULL},
     {"the bounds of a capture", test_bounds_of_a_capture, NULL},
     {"a fault in a graph", test_fault, NULL},
+    {"priorities that a graph keeps", capture_priorities<cudaGraphInstantiateFlagUseNodePriority>, NULL},
+    {"priorities that a graph would lose", capture_priorities<0>,
+     "cudaGraphInstantiate: streams of several priorities"},
     {"a graph with memory that was freed", launch_freed, "cudaMemcpyAsync in a graph: the 4 bytes at"},
     {"a graph with an event that was destroyed", launch_destroyed_event,
      "cudaGraphLaunch: an event that it records was destroyed"},

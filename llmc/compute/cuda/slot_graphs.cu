@@ -81,7 +81,8 @@ static Recording *recording_of(SlotGraphs *graphs, SlotPart *part, const SlotCon
     return recording;
 }
 
-/* Other threads may use the device meanwhile: the snapshot's does. */
+/* Other threads may use the device meanwhile: the snapshot's does. Kernels keep the priority of the stream
+ * that they were captured from only if asked to: else a bucket would wait behind blocks of backward. */
 static cudaGraphExec_t record(Model *model, SlotPart *part, const SlotContext *context)
 {
     cudaGraph_t graph;
@@ -89,7 +90,7 @@ static cudaGraphExec_t record(Model *model, SlotPart *part, const SlotContext *c
     CUDA_CHECK(cudaStreamBeginCapture(model->stream, cudaStreamCaptureModeThreadLocal));
     part(model, context);
     CUDA_CHECK(cudaStreamEndCapture(model->stream, &graph));
-    CUDA_CHECK(cudaGraphInstantiate(&executable, graph, 0));
+    CUDA_CHECK(cudaGraphInstantiate(&executable, graph, cudaGraphInstantiateFlagUseNodePriority));
     CUDA_CHECK(cudaGraphDestroy(graph));
     return executable;
 }
