@@ -12,16 +12,16 @@
 enum { CAPABILITY_MIN = 80 };
 
 /* Dense bf16 products a second as the makers' data sheets give them; others are unknown. */
-static double peak_flops(const Model *model)
+static double peak_flops(DType dtype)
 {
     static const struct {
         const char *name;
         double flops;
-    } peaks[] = {
-        {"H100 PCIe", 756e12}, {"H100 NVL", 835e12}, {"H100", 989e12}, {"H200", 989e12}, {"A100", 312e12}};
+    } peaks[] = {{"H100 PCIe", 756e12}, {"H100 NVL", 835e12}, {"H100", 989e12},
+                 {"H200 NVL", 835e12},  {"H200", 989e12},     {"A100", 312e12}};
     int device;
     cudaDeviceProp properties;
-    if (model->config.dtype != DTYPE_BF16 || cudaGetDevice(&device) != cudaSuccess ||
+    if (dtype != DTYPE_BF16 || cudaGetDevice(&device) != cudaSuccess ||
         cudaGetDeviceProperties(&properties, device) != cudaSuccess) {
         return 0;
     }
@@ -31,6 +31,17 @@ static double peak_flops(const Model *model)
         }
     }
     return 0;
+}
+
+/* The properties are asked for once, as that is slow: describe() is called after each update, when the GPU has
+ * nothing to do. */
+static Model *create(const ModelConfig *config, Error *error)
+{
+    Model *model = cuda_model_create(config, error);
+    if (model) {
+        model->peak_flops = peak_flops(config->dtype);
+    }
+    return model;
 }
 
 /* Events are made as they are first asked for: all of them in the first steps. */
@@ -59,12 +70,12 @@ static double mark_ms(const Model *model, int index)
 
 static void describe(ModelFacts *facts, const Model *model)
 {
-    *facts = ModelFacts{model->bytes, peak_flops(model), matmuls_plans(model->matmuls),
+    *facts = ModelFacts{model->bytes, model->peak_flops, matmuls_plans(model->matmuls),
                         matmuls_notice(model->matmuls), 1};
 }
 
 static const Backend backend = {.name = "cuda",
-                                .create = cuda_model_create,
+                                .create = create,
                                 .release = cuda_model_release,
                                 .write_state = cuda_model_write_state,
                                 .read_state = cuda_model_read_state,

@@ -114,6 +114,7 @@ struct Model {
     double *mean_host;         /* pinned */
     double *mean;
 
+    double peak_flops; /* of the GPU in the compute dtype; 0: unknown */
     size_t bytes;      /* of device memory, all of the above */
     int is_planning;   /* cuda_model_alloc only counts */
     OwnedBlock *owned; /* [owned_count] every block, for release */
