@@ -2,8 +2,8 @@
 #include <atomic>
 #include <condition_variable>
 #include <map>
-#include <nccl.h>
 #include <memory>
+#include <nccl.h>
 #include <stdlib.h>
 #include <thread>
 
@@ -11,6 +11,8 @@
 
 #include "nccl_ring.h"
 #include "streams.h"
+
+enum { GRAPHS_MS = 2000 }; /* NCCL waits for ever */
 
 /* Never freed, so that a use after its end is found out. */
 struct ncclComm {
@@ -21,7 +23,7 @@ struct ncclComm {
     uint64_t queued, done; /* all-reduces: they run in the order in which they were queued */
     bool is_running, is_aborted, is_destroyed;
     std::atomic<int> error;
-    std::map<void *, size_t> registered; /* of the API's lock */
+    std::map<void *, size_t> registered;                        /* of the API's lock */
     std::shared_ptr<char> reference = std::make_shared<char>(); /* queued and recorded calls hold one too */
 };
 
@@ -253,6 +255,18 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
     return ncclSuccess;
 }
 
+/* 0 when no graph holds the communicator's calls any more. Calls that are over let go a moment later. */
+static int await_graphs(ncclComm_t comm)
+{
+    for (int ms = 0; comm->reference.use_count() > 1; ms++) {
+        if (ms > GRAPHS_MS) {
+            return -1;
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return 0;
+}
+
 static void close_ring(ncclComm_t comm)
 {
     nccl_ring_free(comm->ring);
@@ -270,6 +284,8 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
     comm->changed.notify_all();
     nccl_ring_break(comm->ring);
     comm->changed.wait(lock, [=] { return !comm->is_running; });
+    lock.unlock();
+    await_graphs(comm);
     close_ring(comm);
     return ncclSuccess;
 }
@@ -280,24 +296,15 @@ static bool has_work(ncclComm_t comm)
     return comm->done < comm->queued && !comm->is_aborted;
 }
 
-/* NCCL would wait for ever. Calls that are over let go a moment later. */
-static void check_graphs_are_gone(ncclComm_t comm)
-{
-    for (int ms = 0; comm->reference.use_count() > 1; ms++) {
-        if (ms > 2000) {
-            check_failed(NULL, "ncclCommDestroy: a graph with its all-reduces has not been destroyed");
-        }
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-}
-
 ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
     check_comm(comm, "ncclCommDestroy");
     ApiCall api;
     while (has_work(comm) && stream_progress(&api, true)) {
     }
-    check_graphs_are_gone(comm);
+    if (await_graphs(comm) != 0) {
+        check_failed(NULL, "ncclCommDestroy: a graph with its all-reduces has not been destroyed");
+    }
     std::lock_guard<std::mutex> lock(comm->mutex);
     comm->is_destroyed = true;
     if (comm->ring) {

@@ -1,5 +1,6 @@
 /* The watchdog of a device that sums buckets by itself: what it tells the monitor, and how it ends a process.
  */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -169,12 +170,42 @@ static void test_the_device_is_let_go_first(void **state)
     assert_true(clock_ms() - begin_ms < 15000); /* an abort that hangs is not waited for */
 }
 
+static void *end_from_a_thread(void *unused)
+{
+    (void)unused;
+    monitor_end_process(EXIT_FAULT);
+}
+
+/* As training does: waits for the device, which the abort lets go while the process still lives. */
+static void use_sums_after_an_abort(Device *device)
+{
+    pthread_t thread;
+    char byte;
+    pthread_create(&thread, NULL, end_from_a_thread, NULL);
+    if (read(device->aborted[0], &byte, 1) == 1 && write(device->aborted[1], &byte, 1) == 1) {
+        watchdog_hold();
+        error_print("used what the device left");
+    }
+}
+
+static void test_sums_of_an_aborted_device_are_not_used(void **state)
+{
+    (void)state;
+    char text[512];
+    int is_aborted = 0;
+    watchdog_hold(); /* does nothing in a process that goes on */
+    assert_int_equal(end_of_process(use_sums_after_an_abort, 1, text, sizeof(text), &is_aborted), EXIT_FAULT);
+    assert_true(is_aborted);
+    assert_string_equal(text, "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_buckets_are_told_in_order),
         cmocka_unit_test(test_an_error_of_the_library_ends_the_process),
         cmocka_unit_test(test_the_device_is_let_go_first),
+        cmocka_unit_test(test_sums_of_an_aborted_device_are_not_used),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

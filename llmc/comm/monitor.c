@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -64,6 +65,16 @@ static struct {
     void (*end_hook)(void);
 } monitor = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
+/* From the moment at which this process knows that it will end. */
+static atomic_int is_ending;
+
+void monitor_hold(void)
+{
+    while (atomic_load(&is_ending)) {
+        pause();
+    }
+}
+
 void monitor_set_end_hook(void (*hook)(void))
 {
     monitor.end_hook = hook;
@@ -71,6 +82,7 @@ void monitor_set_end_hook(void (*hook)(void))
 
 void monitor_end_process(int exit_code)
 {
+    atomic_store(&is_ending, 1);
     if (monitor.end_hook) {
         monitor.end_hook();
     }
@@ -201,6 +213,7 @@ static void take_leave(void)
 static void end_with_fault(const char *who)
 {
     char state[128];
+    atomic_store(&is_ending, 1);
     progress_describe(state, sizeof(state));
     error_print("[rank %d %s] %s; this rank %s; run again to go on from the newest snapshot", monitor.me.rank,
                 monitor.me.host, who, state);
@@ -216,6 +229,7 @@ static void end_with_fault(const char *who)
 /* Another rank has failed and said why; a machine on which that line may not be seen gets one of its own. */
 static void end_with_abort(const Message *message)
 {
+    atomic_store(&is_ending, 1);
     if (monitor.me.local_rank == 0 && strcmp(message->text, monitor.me.host) != 0) {
         error_print("rank %d (%s) ended the run with exit code %d; its own line says why", message->rank,
                     message->text, message->exit_code);
@@ -429,6 +443,7 @@ static int is_waitable(void)
 
 int monitor_abort(int exit_code)
 {
+    atomic_store(&is_ending, 1);
     if (!is_waitable()) {
         return -1;
     }

@@ -29,6 +29,11 @@ int monitor_abort(int exit_code);
  * if it has found nothing wrong for a while. */
 void monitor_await_verdict(void);
 
+/* Returns, unless this process is about to end because it or another rank has failed; then it never does. For
+ * whoever is about to use what ranks have made together by way of a device: once one of them is told to let
+ * its device go, collectives may seem to end that have summed nothing. */
+void monitor_hold(void);
+
 /* All ranks are done: waits until all have said goodbye, and ends the thread. */
 void monitor_finish(void);
 

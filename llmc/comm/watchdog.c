@@ -121,6 +121,11 @@ Watchdog *watchdog_create(const WatchdogConfig *config)
     return watchdog;
 }
 
+void watchdog_hold(void)
+{
+    monitor_hold();
+}
+
 void watchdog_free(Watchdog *watchdog)
 {
     if (!watchdog) {

@@ -37,6 +37,10 @@ typedef struct WatchdogConfig {
 /* Starts the thread. There is one watchdog in a process. */
 typedef struct Watchdog Watchdog;
 Watchdog *watchdog_create(const WatchdogConfig *config);
+/* To be called when the device says that sums are ready, before anybody uses them. Does not return when this
+ * process is about to end, for then they may be none: an abort, here or in another rank, ends collectives
+ * too. */
+void watchdog_hold(void);
 void watchdog_free(Watchdog *watchdog); /* accepts NULL */
 
 #ifdef __cplusplus

@@ -204,10 +204,12 @@ static void wait_for_sums(Reducer *self, const ReducerRest *rest)
     reducer->turn = !reducer->turn;
 }
 
+/* The update has waited for the sums, and nobody has been told yet of what it made of them. */
 static void read_times(Reducer *self, ReducerTimes *times)
 {
     NcclReducer *reducer = (NcclReducer *)self;
     int done = !reducer->turn, clock = reducer->clock_turn;
+    watchdog_hold();
     for (int i = 0; i < reducer->count; i++) {
         const NcclBucket *bucket = &reducer->buckets[done][i];
         BucketTiming *timing = &reducer->timings[i];
