@@ -97,6 +97,9 @@ ncclResult_t ncclCommInitRank(ncclComm_t *comm, int rank_count, ncclUniqueId id,
     if (ApiCall().error) {
         return ncclUnhandledCudaError;
     }
+    while (setting("HOST_CUDA_NCCL_HANG", 0) < 0) {
+        std::this_thread::sleep_for(std::chrono::seconds(1));
+    }
     NcclRing *ring = nccl_ring_create(&id, rank, rank_count);
     if (!ring) {
         return ncclSystemError;

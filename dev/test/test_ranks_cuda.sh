@@ -156,6 +156,16 @@ ranks_end
 grep -qE '^train_gpt2cu: .*stuck: all ranks are in bucket [0-9]+ of [0-9,]+ elements, for' stderr &&
     [ "$(cat status.0)$(cat status.1)$(cat status.2)" = 767676 ]
 result $? "a bucket that never ends is named, and all ranks end with 76"
+rm -rf out
+
+# One that leads nowhere: NCCL waits for ever for the ranks to meet.
+echo 'export HOST_CUDA_NCCL_HANG=-1' >rank-1.environment
+ranks_begin 3 "${long[@]}" --max_iters=100000 --comm_timeout=2 --out_dir=out
+await 40 have_ended 3
+ranks_end
+grep -qE "^train_gpt2cu: .*stuck: all ranks are in NCCL's connecting, for" stderr &&
+    [ "$(cat status.0)$(cat status.1)$(cat status.2)" = 767676 ]
+result $? "a NCCL that does not connect is named, and all ranks end with 76"
 rm -rf out rank-1.environment
 launcher=$default
 

@@ -146,6 +146,16 @@ void comm_bucket_sum(void *values, int64_t count, CommType type, const char *wha
     all_reduce(CHANNEL_BUCKET, (AllReduce){values, count, type, COMM_SUM}, what);
 }
 
+void comm_enter(const char *what)
+{
+    progress_enter(CHANNEL_MAIN, what, 0);
+}
+
+void comm_leave(void)
+{
+    progress_leave(CHANNEL_MAIN);
+}
+
 void comm_broadcast(void *data, int64_t bytes, int root)
 {
     if (comm.transport && comm.me.rank_count > 1 && bytes > 0) {

@@ -53,6 +53,11 @@ void comm_broadcast(void *data, int64_t bytes, int root);
 /* all (comm_rank_count) = each rank's `mine`, in the order of ranks. */
 void comm_gather_uint64(uint64_t mine, uint64_t *all);
 
+/* Around a call of another library that waits for all ranks: it is watched like a collective of the first
+ * channel, and named like this in errors ("NCCL's connecting"). */
+void comm_enter(const char *what);
+void comm_leave(void);
+
 /* Sum over all ranks in place, on the second channel. bf16 elements travel as bf16; each addition is made in
  * fp32 and rounded. `what` names the collective in errors ("bucket 3"). */
 void comm_bucket_sum(void *values, int64_t count, CommType type, const char *what);

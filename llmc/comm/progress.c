@@ -21,8 +21,12 @@ void progress_enter(CommChannel channel, const char *name, int64_t count)
     state->entered_count++;
     state->is_inside = 1;
     channels[channel].begin_ms = clock_ms();
-    snprintf(state->what, sizeof(state->what), "%s of %s element%s", name, format_count(number, count),
-             count == 1 ? "" : "s");
+    if (count == 0) {
+        snprintf(state->what, sizeof(state->what), "%s", name);
+    } else {
+        snprintf(state->what, sizeof(state->what), "%s of %s element%s", name, format_count(number, count),
+                 count == 1 ? "" : "s");
+    }
     pthread_mutex_unlock(&lock);
 }
 

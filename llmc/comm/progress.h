@@ -18,7 +18,7 @@ typedef struct Progress {
     char what[PROGRESS_WHAT_BYTES]; /* its name, or that of the last one */
 } Progress;
 
-/* name: "sum of int64", "bucket 3"; count of elements. */
+/* name: "sum of int64", "bucket 3"; count of elements, 0 where there are none to be told. */
 void progress_enter(CommChannel channel, const char *name, int64_t count);
 void progress_leave(CommChannel channel);
 

@@ -299,8 +299,10 @@ static int connect(NcclReducer *reducer, Error *error)
         }
     }
     comm_broadcast(&id, sizeof(id), 0);
+    comm_enter("NCCL's connecting"); /* over interfaces of its own choice, which may lead nowhere */
     ncclResult_t status =
         reducer->nccl->init_rank(&reducer->communicator, comm_rank_count(), id, comm_rank());
+    comm_leave();
     if (status != ncclSuccess) {
         return error_set(error, "[rank %d %s] NCCL cannot connect the ranks: %s; NCCL_DEBUG=WARN says more",
                          comm_rank(), comm_host(), reducer->nccl->error_string(status));
@@ -374,7 +376,9 @@ static void free_reducer(Reducer *self)
     if (reducer->registered) {
         NCCL_CHECK(reducer, deregister_memory(reducer->communicator, reducer->registered));
     }
+    comm_enter("NCCL's end"); /* which waits for graphs, if any is left */
     NCCL_CHECK(reducer, destroy(reducer->communicator));
+    comm_leave();
     free_buckets(reducer, 0);
     free_buckets(reducer, 1);
     CUDA_CHECK(cudaEventDestroy(reducer->is_summed));
