@@ -4,9 +4,9 @@
 # by the loopback's sockets. Four thread blocks a collective leave room for the others' kernels, for which
 # each of them waits.
 device=${CUDA_VISIBLE_DEVICES:-0}
-sharing=("CUDA_VISIBLE_DEVICES=${device%%,*}" NCCL_SOCKET_IFNAME=lo NCCL_IB_DISABLE=1 NCCL_NVLS_ENABLE=0
-    NCCL_MNNVL_ENABLE=0 NCCL_ALGO=Ring NCCL_PROTO=Simple NCCL_MAX_CTAS=4)
-lost_s=4 # comm_timeout of runs that lose a rank
+sharing=("CUDA_VISIBLE_DEVICES=${device%%,*}" NCCL_NET=Socket NCCL_SOCKET_IFNAME=lo NCCL_IB_DISABLE=1
+    NCCL_NVLS_ENABLE=0 NCCL_MNNVL_ENABLE=0 NCCL_ALGO=Ring NCCL_PROTO=Simple NCCL_MAX_CTAS=4)
+lost_s=6 # comm_timeout of runs that lose a rank; NCCL has to connect three on one GPU within it
 
 # NCCL as PyTorch's package has it, or a distribution; without its header, none. The host build has its own.
 find_nccl() {

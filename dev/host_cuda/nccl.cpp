@@ -253,7 +253,9 @@ ncclResult_t ncclGroupEnd(void)
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
 {
-    check_comm(comm, "ncclCommGetAsyncError");
+    if (check_comm(comm, "ncclCommGetAsyncError") != ncclSuccess) { /* which frees it */
+        check_failed(NULL, "ncclCommGetAsyncError: the communicator was aborted");
+    }
     *error = (ncclResult_t)comm->error.load();
     return ncclSuccess;
 }

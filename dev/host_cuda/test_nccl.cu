@@ -308,6 +308,7 @@ enum Mistake {
     WRONG_OPERATION,
     TWO_STREAMS_OF_GROUP,
     USE_AFTER_DESTROY,
+    ASK_AFTER_ABORT,
     FREED_WHILE_REGISTERED,
     GRAPH_OUTLIVES
 };
@@ -350,6 +351,10 @@ static void make_mistake(Rank *self)
     } else if (mistake == USE_AFTER_DESTROY) {
         NCCL_EXPECT(ncclCommDestroy(comm));
         reduce(cells, 1, ncclInt64);
+    } else if (mistake == ASK_AFTER_ABORT) {
+        ncclResult_t error;
+        NCCL_EXPECT(ncclCommAbort(comm));
+        ncclCommGetAsyncError(comm, &error);
     } else if (mistake == GRAPH_OUTLIVES) {
         cudaGraph_t graph;
         CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
@@ -420,6 +425,7 @@ static const Test tests[] = {
     {"an operation that is not a sum", run_mistake<WRONG_OPERATION>, "only ncclSum of int64, float and bf16"},
     {"a group on two streams", run_mistake<TWO_STREAMS_OF_GROUP>, "one group on two streams"},
     {"a communicator that was destroyed", run_mistake<USE_AFTER_DESTROY>, "the communicator was destroyed"},
+    {"a communicator that was aborted", run_mistake<ASK_AFTER_ABORT>, "the communicator was aborted"},
     {"a graph that outlives its communicator", run_mistake<GRAPH_OUTLIVES>,
      "a graph with its all-reduces has not been destroyed"},
     {"memory freed while registered", run_mistake<FREED_WHILE_REGISTERED>,

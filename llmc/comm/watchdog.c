@@ -102,6 +102,7 @@ static void *watch(void *argument)
     Watchdog *watchdog = argument;
     while (is_watching(watchdog)) {
         tell_progress(watchdog);
+        monitor_hold(); /* an abort frees what would be asked */
         check_error(watchdog);
     }
     tell_progress(watchdog);

@@ -10,10 +10,12 @@
 #include "llmc/comm/nccl/nccl_library.cuh"
 #include "llmc/comm/watchdog.h"
 
+/* A communicator that is being aborted refuses, and whoever aborts it has said why. */
 #define NCCL_CHECK(reducer, call)                                                                            \
     do {                                                                                                     \
         ncclResult_t status_ = (reducer)->nccl->call;                                                        \
         if (status_ != ncclSuccess) {                                                                        \
+            watchdog_hold();                                                                                 \
             cuda_fault(__FILE__, __LINE__, #call, (reducer)->nccl->error_string(status_));                   \
         }                                                                                                    \
     } while (0)
