@@ -33,8 +33,8 @@ static double peak_flops(DType dtype)
     return 0;
 }
 
-/* The properties are asked for once, as that is slow: describe() is called after each update, when the GPU has
- * nothing to do. */
+/* The properties are asked for once, as that is slow: describe() is called after each update, when the GPU
+ * has nothing to do. */
 static Model *create(const ModelConfig *config, Error *error)
 {
     Model *model = cuda_model_create(config, error);
