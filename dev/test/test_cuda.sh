@@ -156,6 +156,15 @@ HOST_CUDA_CUBLASLT=130100 run train_gpt2cu_host tuned "${tuning[@]}" --autotune=
 [ $code -eq 0 ] && [ "$(plans tuned | wc -l)" -eq 3 ] &&
     grep -qE '^plans: [0-9]+ products timed on .* 13.1.0' stdout
 result $? "and there --autotune=true chooses anew"
+# Plans of another shape say nothing about this one's products.
+tuning=(--dtype=bf16 --batch_size=5 --snapshot_interval=100 --init_from=resume)
+HOST_CUDA_CUBLASLT=130100 run train_gpt2cu_host tuned "${tuning[@]}" --max_iters=8
+[ $code -eq 0 ] && [ "$(plans tuned | wc -l)" -eq 3 ] && [ "$(grep -c '^notice: plans' stdout)" -eq 1 ] &&
+    grep -q '^notice: plans .* are for another batch_size, block_size or dtype: they are not used' stdout
+result $? "with another batch_size it is not used, and a line says so"
+HOST_CUDA_CUBLASLT=130100 run train_gpt2cu_host tuned "${tuning[@]}" --max_iters=9 --autotune=true
+[ $code -eq 0 ] && [ "$(plans tuned | wc -l)" -eq 4 ] && grep -qE '^plans: [0-9]+ products timed on' stdout
+result $? "and there --autotune=true chooses anew"
 run train_gpt2 autotune-cpu --dtype=fp32 --max_iters=1 --autotune=true
 [ $code -eq 0 ] && grep -q '^notice: autotune: only the CUDA program has anything to tune' stdout
 result $? "the CPU program has nothing to tune, and says so"

@@ -38,6 +38,10 @@ void matmuls_free(Matmuls *matmuls);
  * GPU or library, an algorithm that the library refuses) are not used: matmuls_notice tells. */
 void matmuls_use_plans(Matmuls *matmuls, const char *text);
 
+/* Plans that were given but are for other shapes are not used either: not one of them is for inputs of this
+ * type and has `rows` as M or K, as a model of so many rows has in each of its blocks. */
+void matmuls_drop_other_shapes(Matmuls *matmuls, int64_t rows, DType type);
+
 /* Another table than the program's: texts, of which the last is NULL. Borrowed. */
 void matmuls_use_table(Matmuls *matmuls, const char *const *table);
 

@@ -301,6 +301,24 @@ void matmuls_use_plans(Matmuls *matmuls, const char *text)
     matmuls->text = plans_to_text(chosen);
 }
 
+void matmuls_drop_other_shapes(Matmuls *matmuls, int64_t rows, DType type)
+{
+    Plans *chosen = &matmuls->chosen;
+    int fitting = 0;
+    for (int i = 0; i < chosen->count; i++) {
+        const ProductKey *key = &chosen->plans[i].key;
+        fitting += key->in_type == (int)type && (key->M == rows || key->K == rows);
+    }
+    if (matmuls->text && fitting == 0) {
+        error_set(&matmuls->notice,
+                  "plans of matrix products are for another batch_size, block_size or dtype: "
+                  "they are not used");
+        chosen->count = 0;
+        memory_free(matmuls->text);
+        matmuls->text = NULL;
+    }
+}
+
 const char *matmuls_plans(const Matmuls *matmuls)
 {
     return matmuls->text;

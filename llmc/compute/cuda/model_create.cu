@@ -229,6 +229,9 @@ static void choose_plans(Model *model, const ModelConfig *config)
     if (config->plans) {
         matmuls_use_plans(model->matmuls, config->plans);
     }
+    if (!config->is_inference) { /* which takes from them what it can, whatever its rows are */
+        matmuls_drop_other_shapes(model->matmuls, model_rows(model), config->dtype);
+    }
     if (config->autotunes && !config->is_inference && !matmuls_plans(model->matmuls)) {
         cuda_model_tune(model, AUTOTUNE_MS);
     }
