@@ -13,12 +13,13 @@ told() {
     tail -n 20 stdout stderr
 }
 
-# start RANKS SCENARIO [ARGUMENT]: mpirun in the background as $job, its output in stdout and stderr.
+# start RANKS SCENARIO [ARGUMENT]: mpirun in the background as $job, its output in stdout and stderr. What
+# starts each rank is $launch, if set.
 start() {
     local ranks=$1
     shift
     : >stdout
-    timeout 120 mpirun --allow-run-as-root --oversubscribe -np "$ranks" "$worker" worker "$@" \
+    timeout 120 mpirun --allow-run-as-root --oversubscribe -np "$ranks" ${launch:-} "$worker" worker "$@" \
         >stdout 2>stderr &
     job=$!
 }
@@ -108,6 +109,18 @@ start 3 absent 1
 finish
 expect 76 3 'rank 1 (' 'is lost: no arrival at bucket 7 of 1 element within comm_timeout, 2 s'
 result $? 'a rank that never comes to a collective is named'
+
+# Nobody watches over a rank that has not joined, and MPI itself waits for it for ever.
+cat >join_late <<'END'
+#!/usr/bin/env bash
+[ "$OMPI_COMM_WORLD_RANK" != 1 ] || sleep 60
+exec "$@"
+END
+chmod +x join_late
+launch=./join_late start 3 again
+finish
+expect 76 2 'has waited 2 s for other ranks to start'
+result $? 'a rank that does not even start ends the others after the timeout'
 unset COMM_TIMEOUT
 
 # Tasks that srun started without PMIx, with and without a PMI that this MPI cannot use.

@@ -1,8 +1,12 @@
 /* Collectives over MPI. Each channel has a communicator of its own, so that two threads may be in collectives
  * at the same time. Errors come back as codes: the monitor knows better than MPI which rank was lost. */
+#define _GNU_SOURCE
+#include <errno.h>
 #include <mpi.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "llmc/base/clock.h"
 #include "llmc/comm/ring.h"
@@ -56,10 +60,35 @@ static int announce(Meeting *meeting, int rank, Error *error)
     return listener;
 }
 
+/* MPI waits for ranks that do not come for as long as it takes, and no monitor watches over them yet. */
+static timer_t patience;
+
+static void give_up(union sigval timeout_s)
+{
+    char host[HOST_BYTES];
+    net_host_name(host);
+    error_exit(EXIT_FAULT,
+               "MPI: %s has waited %d s for other ranks to start; see that all of them do, then run again",
+               host, timeout_s.sival_int);
+}
+
+static int begin_waiting(double timeout_ms, Error *error)
+{
+    struct sigevent event = {.sigev_notify = SIGEV_THREAD, .sigev_notify_function = give_up};
+    event.sigev_value.sival_int = (int)(timeout_ms / 1e3);
+    struct itimerspec end = {.it_value.tv_sec = event.sigev_value.sival_int + 1};
+    if (timer_create(CLOCK_MONOTONIC, &event, &patience) != 0 ||
+        timer_settime(patience, 0, &end, NULL) != 0) {
+        return error_set(error, "ranks: cannot make a timer: %s", strerror(errno));
+    }
+    return 0;
+}
+
 static int meet(Star *star, const Membership *me, double timeout_ms, Error *error)
 {
     Meeting meeting;
     int listener = announce(&meeting, me->rank, error);
+    timer_delete(patience); /* from here on there is a deadline */
     if (meeting.port == 0) {
         return -1;
     }
@@ -114,6 +143,9 @@ static int make_channels(const Membership *me, Error *error)
 static int join(Membership *me, Star *star, const Launch *launch, double timeout_ms, Error *error)
 {
     int provided;
+    if (begin_waiting(timeout_ms, error) != 0) {
+        return -1;
+    }
     if (MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS) {
         return error_set(error,
                          "MPI: cannot join the job; without a launcher unset OMPI_* and PMI* variables");
@@ -126,6 +158,7 @@ static int join(Membership *me, Star *star, const Launch *launch, double timeout
         return -1;
     }
     if (me->rank_count == 1) {
+        timer_delete(patience);
         return 0;
     }
     if (provided < MPI_THREAD_MULTIPLE) {
