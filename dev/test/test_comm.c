@@ -50,8 +50,10 @@ static void test_error_of_one_rank_ends_all(void **state)
         job_init(&job, 3, "failing", failing ? "1" : "0");
         job_start(&job);
         for (int rank = 0; rank < 3; rank++) {
-            job_expect(&job, rank, EXIT_FAILED, rank == failing ? "worker: file.bin: broken on rank" : NULL,
-                       NULL);
+            char line[32];
+            snprintf(line, sizeof(line), "worker: [rank %d ", failing);
+            job_expect(&job, rank, EXIT_FAILED, rank == failing ? line : NULL,
+                       rank == failing ? "] file.bin: broken on rank" : NULL);
         }
         job_release(&job);
     }

@@ -169,6 +169,14 @@ result $? "a NCCL that does not connect is named, and all ranks end with 76"
 rm -rf out rank-1.environment
 launcher=$default
 
+# The GPU of one rank fails: which one it was, and no word of snapshots that only rank 0 knows of.
+echo 'export HOST_CUDA_FAIL_AT=600' >rank-1.environment
+ranks 3 "${long[@]}" --max_iters=100000 --snapshot_interval=1 --out_dir=out
+[ "$code" -eq 76 ] && [ "$(grep -c '^train_gpt2cu: ' stderr)" -eq 1 ] && [ -n "$(ls out/*.snap)" ] &&
+    grep -qE '^train_gpt2cu: \[rank 1 .*\] GPU fault: .*; run again to go on from the newest snapshot$' stderr
+result $? "a fault of one rank's GPU ends all with 76 and one line, which names the rank"
+rm -rf out rank-1.environment
+
 # ---- GPUs and NCCLs that do not fit ------------------------------------------------------------------------
 # refused NAME N EXPECTED ARGUMENTS...: N ranks; exit 1, and one line, which has EXPECTED.
 refused() {

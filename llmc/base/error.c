@@ -124,11 +124,21 @@ static void print_line(char *line)
     fprintf(stderr, "%s\n", line);
 }
 
+/* What every line begins with. Where there are ranks each says which it is: the GPU that failed, or the file
+ * that is not there, is on one of many machines. Returns the bytes written. */
+static size_t print_speaker(char *line, size_t line_bytes)
+{
+    int used = rank_number < 0
+                   ? snprintf(line, line_bytes, "%s: ", program_name)
+                   : snprintf(line, line_bytes, "%s: [rank %d %s] ", program_name, rank_number, rank_host);
+    return (size_t)used < line_bytes ? (size_t)used : line_bytes - 1;
+}
+
 static void print_text(const char *format, va_list arguments)
 {
     char line[2048];
-    int used = snprintf(line, sizeof(line), "%s: ", program_name);
-    vsnprintf(line + used, sizeof(line) - (size_t)used, format, arguments);
+    size_t used = print_speaker(line, sizeof(line));
+    vsnprintf(line + used, sizeof(line) - used, format, arguments);
     print_line(line);
 }
 
@@ -154,12 +164,11 @@ void check_failed(const char *file, int line_number, const char *format, ...)
 {
     claim_end(EXIT_FAILED);
     char line[2048];
-    int used = rank_number < 0 ? snprintf(line, sizeof(line), "%s: %s:%d: ", program_name, file, line_number)
-                               : snprintf(line, sizeof(line), "%s: [rank %d %s] %s:%d: ", program_name,
-                                          rank_number, rank_host, file, line_number);
+    size_t used = print_speaker(line, sizeof(line));
+    used += (size_t)snprintf(line + used, sizeof(line) - used, "%s:%d: ", file, line_number);
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(line + used, sizeof(line) - (size_t)used, format, arguments);
+    vsnprintf(line + used, sizeof(line) - used, format, arguments);
     va_end(arguments);
     print_line(line);
     end_program(EXIT_FAILED);

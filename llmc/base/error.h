@@ -37,7 +37,8 @@ int error_prefix(Error *error, const char *format, ...) PRINTF_LIKE(2, 3);
 /* The name that starts a user's error line, set once by main ("train_gpt2"). */
 void error_set_program(const char *name);
 
-/* Where CHECK says it is, set once by comm when there is more than one rank. */
+/* What lines on stderr then begin with, `program: [rank r host] `. Set once by comm when there is more than
+ * one rank. */
 void error_set_rank(int rank, const char *host);
 
 /* How to go on after a fault of a device: what its line ends with. Set by the run whenever there is a newer
@@ -49,7 +50,7 @@ void error_way_out(char text[ERROR_WAY_OUT_BYTES]);
 /* Called by error_exit and CHECK before the process ends; comm sets it to abort the other ranks. */
 void error_set_abort_hook(void (*hook)(int exit_code));
 
-/* Print `program: text` as one line on stderr. */
+/* Print `program: text` (of several ranks: `program: [rank r host] text`) as one line on stderr. */
 void error_print(const char *format, ...) PRINTF_LIKE(1, 2);
 
 /* The same, and end the program, from any thread: stdout is flushed, the hook called, and nothing that atexit

@@ -50,8 +50,8 @@ int comm_init(int *argc, char ***argv, Error *error)
     }
     comm.transport = transport;
     if (comm.me.rank_count > 1) {
-        monitor_start(&comm.me, &star, timeout_ms());
         error_set_rank(comm.me.rank, comm.me.host);
+        monitor_start(&comm.me, &star, timeout_ms());
         error_set_abort_hook(abort_ranks);
     }
     return 0;
@@ -104,9 +104,7 @@ static void end_broken(const char *name)
 {
     monitor_await_verdict();
     error_exit(EXIT_FAULT,
-               "[rank %d %s] %s: the connection to a neighbour broke; run again to go on from the newest "
-               "snapshot",
-               comm.me.rank, comm.me.host, name);
+               "%s: the connection to a neighbour broke; run again to go on from the newest snapshot", name);
 }
 
 static void all_reduce(CommChannel channel, AllReduce what, const char *name)

@@ -215,8 +215,7 @@ static void end_with_fault(const char *who)
     char state[128];
     atomic_store(&is_ending, 1);
     progress_describe(state, sizeof(state));
-    error_print("[rank %d %s] %s; this rank %s; run again to go on from the newest snapshot", monitor.me.rank,
-                monitor.me.host, who, state);
+    error_print("%s; this rank %s; run again to go on from the newest snapshot", who, state);
     Message message = {.kind = MESSAGE_FAULT};
     snprintf(message.text, sizeof(message.text), "%s", who);
     send_to_all(&message, -1);

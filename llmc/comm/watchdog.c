@@ -75,8 +75,7 @@ static void check_error(Watchdog *watchdog)
     monitor_await_verdict();
     char doing[128];
     progress_describe(doing, sizeof(doing));
-    error_exit(EXIT_FAULT, "[rank %d %s] %s; this rank %s; run again to go on from the newest snapshot",
-               comm_rank(), comm_host(), what, doing);
+    error_exit(EXIT_FAULT, "%s; this rank %s; run again to go on from the newest snapshot", what, doing);
 }
 
 /* Wait for a while; 0 when the thread is to end. */

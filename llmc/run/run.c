@@ -181,7 +181,9 @@ int run_open(Run *run, const Options *options, const Backend *backend, Error *er
     run->begun_step = run->saved_step;
     run->best_loss = origin.best_loss;
     run->bad_steps = origin.bad_steps;
-    if (origin.snapshot) {
+    if (run->rank != 0) { /* only rank 0 hears of snapshots when they are written */
+        error_set_way_out("run again to go on from the newest snapshot");
+    } else if (origin.snapshot) {
         error_set_way_out("newest good snapshot: step-%08" PRId64 ".snap; run again to go on from it",
                           run->step);
     }

@@ -306,8 +306,8 @@ static int connect(NcclReducer *reducer, Error *error)
         reducer->nccl->init_rank(&reducer->communicator, comm_rank_count(), id, comm_rank());
     comm_leave();
     if (status != ncclSuccess) {
-        return error_set(error, "[rank %d %s] NCCL cannot connect the ranks: %s; NCCL_DEBUG=WARN says more",
-                         comm_rank(), comm_host(), reducer->nccl->error_string(status));
+        return error_set(error, "NCCL cannot connect the ranks: %s; NCCL_DEBUG=WARN says more",
+                         reducer->nccl->error_string(status));
     }
     return 0;
 }
