@@ -9,8 +9,8 @@
 static const int64_t LOGIT_BYTES_MAX = 512 << 20, FP32_LOGIT_ROWS = 256, BLOCK_ALIGNMENT = 256;
 enum { EMBEDDING_MAX = 6144 };
 static const double AUTOTUNE_MS = 1500;
-static const size_t LIBRARY_BYTES = 512
-                                    << 20; /* left for what cuBLASLt loads when its kernels are first used */
+/* Left for what cuBLASLt loads when its kernels are first used, and for NCCL's channels. Not measured. */
+static const size_t LIBRARY_BYTES = 512 << 20, NCCL_BYTES = 768 << 20;
 
 void *cuda_model_alloc(Model *model, int64_t count, size_t element_bytes)
 {
@@ -189,6 +189,7 @@ static int check_memory(const Model *model, Error *error)
     size_t available = 0, total = 0;
     CUDA_CHECK(cudaMemGetInfo(&available, &total));
     size_t needed = model->bytes + matmuls_bytes() + LIBRARY_BYTES;
+    needed += model->config.is_distributed ? NCCL_BYTES : 0;
     if (needed <= available) {
         return 0;
     }
