@@ -193,6 +193,16 @@ ranks 0 "${small[@]}" --out_dir=unshared
 alone=$(weights)
 HOST_CUDA_DEVICES=1 ranks 2 "${small[@]}" --share_gpus=true --out_dir=shared
 same "share_gpus=true lets two ranks share one" "$alone"
+echo --share_gpus=true >rank-1.options
+refused "ranks of which one would share are told so before they look for GPUs" 3 \
+    'rank 1 has "share_gpus":true, rank 0 has "share_gpus":false; start all ranks with the same options'
+rm rank-1.options
+HOST_CUDA_MEMORY_MB=900 ranks 2 "${small[@]}" --reduce=bf16 --bucket_cap_mb=4096 --out_dir=wire
+[ "$code" -eq 0 ] && [ -n "$(weights)" ]
+result $? "buckets in bf16 take no more memory than there is to sum"
+echo 'export HOST_CUDA_MEMORY_MB=20' >rank-1.environment
+refused "not enough memory on one rank: it is named" 3 '\[rank 1 .*\] out of memory: the model needs'
+rm rank-1.environment
 HOST_CUDA_NCCL=missing refused "no NCCL: said, with the way out" 2 'expected NCCL.*found none'
 HOST_CUDA_NCCL=missing ranks 1 "${small[@]}" --out_dir=needs-none
 [ "$code" -eq 0 ] && [ -n "$(weights)" ]

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "llmc/comm/comm.h"
+#include "llmc/run/agree.h"
 #include "llmc/run/run.h"
 #include "llmc/run/stop.h"
 #include "llmc/run/train.h"
@@ -39,6 +40,11 @@ int program_run(const char *name, OpenDevice *open_device, int argc, char **argv
         return EXIT_DONE;
     }
 
+    /* First of all: ranks with other options would open other devices, in other conversations. */
+    comm_set_timeout((double)options.comm_timeout);
+    if (agree_on_options(&options, &error) != 0) {
+        error_exit(EXIT_FAILED, "%s", error.text);
+    }
     const Backend *backend = open_device(&options, &error);
     Run run;
     if (!backend || run_open(&run, &options, backend, &error) != 0) {

@@ -168,10 +168,6 @@ int run_open(Run *run, const Options *options, const Backend *backend, Error *er
     if (options->threads > 0) {
         omp_set_num_threads((int)options->threads);
     }
-    comm_set_timeout((double)options->comm_timeout);
-    if (agree_on_options(options, error) != 0) {
-        return -1;
-    }
     Origin origin;
     if (open_origin(&origin, run, error) != 0) {
         return -1;

@@ -48,7 +48,7 @@ typedef struct Run {
 } Run;
 
 /* Open data, out_dir and model as the options say, and print what the run is. Nothing is written to out_dir
- * before everything that can be checked has been. -1 with *error. */
+ * before everything that can be checked has been. Ranks have agreed on the options. -1 with *error. */
 int run_open(Run *run, const Options *options, const Backend *backend, Error *error);
 void run_close(Run *run);
 

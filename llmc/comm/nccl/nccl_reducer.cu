@@ -348,16 +348,36 @@ static void free_buckets(NcclReducer *reducer, int turn)
     memory_free(reducer->buckets[turn]);
 }
 
+/* A bucket in bf16, which is never larger than all there is to sum. */
+static int create_wire(NcclReducer *reducer, Error *error)
+{
+    const ReducerConfig *config = &reducer->config;
+    if (config->type != COMM_BF16) {
+        return 0;
+    }
+    int64_t elements = config->bucket_bytes / (int64_t)sizeof(__nv_bfloat16) + 1;
+    elements = elements < config->count ? elements : config->count;
+    size_t bytes = (size_t)elements * sizeof(__nv_bfloat16);
+    cudaError_t status = cudaMalloc((void **)&reducer->wire, bytes);
+    if (status == cudaErrorMemoryAllocation) {
+        return error_set(
+            error,
+            "out of memory: a bucket in bf16 needs %.1f MiB more on the GPU; lower bucket_cap_mb "
+            "or batch_size",
+            (double)bytes / 0x1p20);
+    }
+    CUDA_CHECK(status);
+    return 0;
+}
+
 static void create_memory(NcclReducer *reducer)
 {
     const ReducerConfig *config = &reducer->config;
     CUDA_CHECK(cudaHostAlloc((void **)&reducer->counters, sizeof(*reducer->counters), cudaHostAllocDefault));
     reducer->counters->begun_count = 0;
     reducer->counters->ended_count = 0;
-    if (config->type == COMM_BF16) {
-        size_t elements = (size_t)config->bucket_bytes / sizeof(__nv_bfloat16) + 1;
-        CUDA_CHECK(cudaMalloc((void **)&reducer->wire, elements * sizeof(__nv_bfloat16)));
-    } else if (reducer->nccl->register_memory) { /* then NCCL need not copy through buffers of its own */
+    int is_sent_in_place = config->type != COMM_BF16; /* then NCCL need not copy through buffers of its own */
+    if (is_sent_in_place && reducer->nccl->register_memory) {
         NCCL_CHECK(reducer,
                    register_memory(reducer->communicator, config->elements,
                                    (size_t)config->count * arena_bytes(reducer), &reducer->registered));
@@ -402,7 +422,8 @@ static Reducer *create(const ReducerConfig *config, Error *error)
     reducer->config = *config;
     reducer->nccl = nccl;
     reducer->compute = (CudaQueue *)config->queue;
-    if (connect(reducer, error) != 0) {
+    if (create_wire(reducer, error) != 0 || connect(reducer, error) != 0) {
+        cudaFree(reducer->wire);
         memory_free(reducer);
         return NULL;
     }
