@@ -56,6 +56,19 @@ for N in 0 7 11; do
 done
 [ -s eval-0.line ] && cmp -s eval-0.line eval-7.line && cmp -s eval-0.line eval-11.line
 result $? "eval_only gives the same losses on any number of ranks"
+is_open() {
+    grep -q '^model: ' stdout
+}
+for options in "--eval_only=true --eval_iters=0 --block_size=1 --batch_size=1" \
+    "--sample_only=true --init_from=log-alone/step-00000004.snap --max_new_tokens=1000000000"; do
+    # shellcheck disable=SC2086
+    ranks_begin 3 "${evaluated[@]}" --out_dir=cut $options
+    await 60 is_open
+    kill -TERM "$(cat pid.0)"
+    ranks_end
+    [ "$code" -eq 75 ] && ! grep -q '^step 0' stdout
+    result $? "$options: cut short by a signal is not done, but 75"
+done
 ranks 10 "${wide[@]}" --out_dir=ten
 [ "$code" -eq 1 ] && grep -q 'gradient_accumulation_steps=9: expected at least the number of ranks, 10' \
     stderr &&

@@ -8,6 +8,15 @@
 #include "llmc/run/stop.h"
 #include "llmc/run/train.h"
 
+/* Whether a signal may have cut an evaluation or a sample short, on any rank. Collective. */
+static int was_cut(const Options *options)
+{
+    int64_t signal_number =
+        options->eval_only || options->sample_only || options->num_samples > 0 ? stop_requested() : 0;
+    comm_max_int64(&signal_number, 1);
+    return signal_number != 0;
+}
+
 /* Do what the options ask for. -1 with *error. */
 static int carry_out(EndReason *reason, Run *run, Error *error)
 {
@@ -18,7 +27,11 @@ static int carry_out(EndReason *reason, Run *run, Error *error)
     if (run->is_training && train(reason, run, error) != 0) {
         return -1;
     }
-    return *reason == END_DONE ? run_sample(run, error) : 0;
+    if (*reason == END_DONE && run_sample(run, error) != 0) {
+        return -1;
+    }
+    *reason = *reason == END_DONE && was_cut(&run->options) ? END_SIGNAL : *reason;
+    return 0;
 }
 
 int program_run(const char *name, OpenDevice *open_device, int argc, char **argv)
