@@ -118,6 +118,15 @@ assert sent[0] == sent[1] == sent[2] > 2 * 2.5e6, sent
 END
 result $? "the trace is JSON, with a row for each rank and thread, blocks and buckets"
 
+# ---- rank 0 alone ------------------------------------------------------------------------------------------
+ranks_begin 3 "${wide[@]}" --max_iters=1 --num_samples=1000000 --comm_timeout=1 --out_dir=alone
+await 60 has_made 0 alone
+sleep 4 # longer than the others may wait in a collective
+kill -0 "$job" && kill -TERM "$(cat pid.0)"
+ranks_end
+[ "$code" -eq 75 ] && [ ! -s stderr ] || { [ "$code" -eq 75 ] && ! grep -q '^train_gpt2: ' stderr; }
+result $? "rank 0 samples for longer than comm_timeout: the others wait"
+
 # ---- stop here, go on there --------------------------------------------------------------------------------
 # A run that would go on for long is stopped by signals, as soon as it has made a few more updates, and ended
 # some updates after the last stop. A run that nobody disturbed then goes as far.

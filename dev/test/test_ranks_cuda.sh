@@ -197,7 +197,7 @@ echo --share_gpus=true >rank-1.options
 refused "ranks of which one would share are told so before they look for GPUs" 3 \
     'rank 1 has "share_gpus":true, rank 0 has "share_gpus":false; start all ranks with the same options'
 rm rank-1.options
-HOST_CUDA_MEMORY_MB=900 ranks 2 "${small[@]}" --reduce=bf16 --bucket_cap_mb=4096 --out_dir=wire
+HOST_CUDA_MEMORY_MB=1700 ranks 2 "${small[@]}" --reduce=bf16 --bucket_cap_mb=4096 --out_dir=wire
 [ "$code" -eq 0 ] && [ -n "$(weights)" ]
 result $? "buckets in bf16 take no more memory than there is to sum"
 echo 'export HOST_CUDA_MEMORY_MB=20' >rank-1.environment
@@ -210,4 +210,12 @@ result $? "one rank needs no NCCL"
 echo 'export HOST_CUDA_NCCL=21803' >rank-1.environment
 refused "NCCLs that differ are named, with their ranks" 3 'rank 1 has NCCL 21803, rank 0 has NCCL 22703'
 rm rank-1.environment
+echo 'export HOST_CUDA_CUBLASLT=130100' >rank-1.environment
+ranks 2 "${small[@]}" --max_iters=1 --out_dir=kinds
+[ "$code" -eq 0 ] && grep -qE '^notice: rank 1 computes on another kind of device.* than rank 0' stdout
+result $? "libraries of other versions on some ranks are told of"
+rm rank-1.environment
+ranks 2 "${small[@]}" --max_iters=1 --out_dir=kinds-2
+[ "$code" -eq 0 ] && ! grep -q '^notice: rank' stdout
+result $? "and nothing is said where they are the same"
 end_of_tests

@@ -57,17 +57,6 @@ int comm_init(int *argc, char ***argv, Error *error)
     return 0;
 }
 
-void comm_finish(void)
-{
-    if (comm.transport) {
-        comm_barrier();
-        comm.transport->leave();
-        monitor_finish();
-        error_set_abort_hook(NULL);
-        comm.transport = NULL;
-    }
-}
-
 void comm_set_timeout(double seconds)
 {
     comm.timeout_s = seconds;
@@ -105,6 +94,26 @@ static void end_broken(const char *name)
     monitor_await_verdict();
     error_exit(EXIT_FAULT,
                "%s: the connection to a neighbour broke; run again to go on from the newest snapshot", name);
+}
+
+void comm_await_max_int64(int64_t *value)
+{
+    AllReduce what = {value, 1, COMM_INT64, COMM_MAX};
+    if (comm.transport && comm.me.rank_count > 1 && comm.transport->all_reduce(&what, CHANNEL_MAIN) != 0) {
+        end_broken("waiting for all ranks");
+    }
+}
+
+void comm_finish(void)
+{
+    if (comm.transport) {
+        int64_t nothing = 0;
+        comm_await_max_int64(&nothing);
+        comm.transport->leave();
+        monitor_finish();
+        error_set_abort_hook(NULL);
+        comm.transport = NULL;
+    }
 }
 
 static void all_reduce(CommChannel channel, AllReduce what, const char *name)

@@ -26,7 +26,7 @@ typedef enum CommType { COMM_INT64, COMM_FLOAT, COMM_BF16 } CommType;
  * one rank ends all ranks with its exit code. -1 with *error. */
 int comm_init(int *argc, char ***argv, Error *error);
 
-/* Waits for all ranks, takes leave of them and ends what comm_init began. */
+/* Waits for all ranks, for as long as they live, takes leave of them and ends what comm_init began. */
 void comm_finish(void);
 
 /* How long a collective may last, and a rank be silent, before it counts as lost; 600 s unless set. May be
@@ -46,6 +46,10 @@ void comm_sum_int64(int64_t *values, int64_t count);
 void comm_sum_float(float *values, int64_t count);
 void comm_max_int64(int64_t *values, int64_t count);
 void comm_barrier(void);
+
+/* The largest value of all ranks, for as long as it takes: one of them may have work that is its own, to
+ * sample or to export. So this is no collective for the monitor, which still knows when a rank is lost. */
+void comm_await_max_int64(int64_t *value);
 
 /* Rank root's bytes to all ranks. */
 void comm_broadcast(void *data, int64_t bytes, int root);

@@ -109,6 +109,7 @@ typedef struct ModelFacts {
      * the next. */
     const char *plans;
     const char *plans_notice; /* why plans that were given are not used, or not all; NULL if they are */
+    const char *device;       /* what decides how numbers are rounded: its kind, and its library's version */
     int queues_work;          /* calls return before the device has done what they ask for */
 } ModelFacts;
 

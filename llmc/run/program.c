@@ -8,12 +8,13 @@
 #include "llmc/run/stop.h"
 #include "llmc/run/train.h"
 
-/* Whether a signal may have cut an evaluation or a sample short, on any rank. Collective. */
+/* Whether a signal may have cut an evaluation or a sample short, on any rank. Collective; rank 0 samples
+ * alone. */
 static int was_cut(const Options *options)
 {
     int64_t signal_number =
         options->eval_only || options->sample_only || options->num_samples > 0 ? stop_requested() : 0;
-    comm_max_int64(&signal_number, 1);
+    comm_await_max_int64(&signal_number);
     return signal_number != 0;
 }
 

@@ -143,6 +143,26 @@ static int open_origin(Origin *origin, Run *run, Error *error)
     return status;
 }
 
+/* Where ranks round differently, their sums are still the same on all of them, but not those of one rank. */
+static void compare_devices(const Run *run)
+{
+    ModelFacts facts;
+    run->model.backend->describe(&facts, run->model.model);
+    uint64_t *kinds = memory_alloc((size_t)run->rank_count, sizeof(*kinds), "devices of ranks");
+    comm_gather_uint64(hash_bytes(facts.device, strlen(facts.device), 0), kinds);
+    int other = 0;
+    while (other < run->rank_count && kinds[other] == kinds[0]) {
+        other++;
+    }
+    memory_free(kinds);
+    if (run->rank == 0 && other < run->rank_count) {
+        printf("notice: rank %d computes on another kind of device, or with another version of its library, "
+               "than "
+               "rank 0 (%s): the weights will not be those of ranks of one kind\n",
+               other, facts.device);
+    }
+}
+
 /* Before the first update all ranks must have the same shape, data and weights. */
 static int check_ranks(const Run *run, Error *error)
 {
@@ -151,6 +171,7 @@ static int check_ranks(const Run *run, Error *error)
     }
     uint64_t shape = hash_bytes(&run->model.table.shape, sizeof(run->model.table.shape), (uint64_t)run->step);
     const char *way_out = "let all ranks see the same files";
+    compare_devices(run);
     if (agree_on(shape, "the model's shape or the updates made", way_out, error) != 0 ||
         agree_on(run->data_fingerprint, "the training data (names, sizes, token counts)", way_out, error) !=
             0) {

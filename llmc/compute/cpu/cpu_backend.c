@@ -29,7 +29,7 @@ static void read_state(const Model *model, StateKind kind, int64_t offset, float
 /* Clocks and vector units differ too much to name one peak. */
 static void describe(ModelFacts *facts, const Model *model)
 {
-    *facts = (ModelFacts){.memory_bytes = model->bytes};
+    *facts = (ModelFacts){.memory_bytes = model->bytes, .device = CPU_LEVEL_NAME};
 }
 
 /* Nothing is queued: the time of a mark is that of the call. */

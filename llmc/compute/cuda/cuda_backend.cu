@@ -70,8 +70,12 @@ static double mark_ms(const Model *model, int index)
 
 static void describe(ModelFacts *facts, const Model *model)
 {
-    *facts = ModelFacts{model->bytes, model->peak_flops, matmuls_plans(model->matmuls),
-                        matmuls_notice(model->matmuls), 1};
+    *facts = ModelFacts{model->bytes,
+                        model->peak_flops,
+                        matmuls_plans(model->matmuls),
+                        matmuls_notice(model->matmuls),
+                        matmuls_device(model->matmuls),
+                        1};
 }
 
 static const Backend backend = {.name = "cuda",

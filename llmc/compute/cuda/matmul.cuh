@@ -55,6 +55,9 @@ const char *matmuls_plans(const Matmuls *matmuls);
 /* Why plans that were given are not used, or not all; NULL if they are. */
 const char *matmuls_notice(const Matmuls *matmuls);
 
+/* The GPU and the library, as plans name them. */
+const char *matmuls_device(const Matmuls *matmuls);
+
 /* Asynchronous. An epilogue for which the library has no algorithm on this device, and GELU in fp32, is done
  * by kernels of our own. */
 void matmul(Matmuls *matmuls, const Matmul *product, cudaStream_t stream);

@@ -328,3 +328,8 @@ const char *matmuls_notice(const Matmuls *matmuls)
 {
     return matmuls->notice.text[0] ? matmuls->notice.text : NULL;
 }
+
+const char *matmuls_device(const Matmuls *matmuls)
+{
+    return matmuls->device;
+}
