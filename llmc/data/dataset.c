@@ -215,7 +215,7 @@ int data_set_window(const DataSet *set, int64_t window, int vocab_size, int32_t 
         tokens[t] = bytes[2 * t] | bytes[2 * t + 1] << 8;
         largest = tokens[t] > largest ? tokens[t] : largest;
     }
-    memmove(targets, tokens + 1, ((size_t)T - 1) * sizeof(*targets));
+    memmove(targets, tokens + 1, (T > 1 ? (size_t)T - 1 : 0) * sizeof(*targets));
     targets[T - 1] = last;
     if (largest < vocab_size) {
         return 0;

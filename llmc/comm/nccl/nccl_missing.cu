@@ -1,5 +1,7 @@
 #include "llmc/comm/nccl/nccl_reducer.h"
 
+#include <stddef.h>
+
 /* A build without NCCL trains on one GPU. */
 static Reducer *create(const ReducerConfig *config, Error *error)
 {
