@@ -324,6 +324,9 @@ ncclResult_t ncclCommRegister(const ncclComm_t comm, void *memory, size_t bytes,
 {
     ApiCall api;
     check_comm(comm, "ncclCommRegister");
+    if (setting("HOST_CUDA_NCCL_REGISTERS", 1) == 0) {
+        return ncclInvalidUsage;
+    }
     if (bytes == 0 || memory_find(memory, bytes)->kind != MEMORY_DEVICE) {
         check_failed(NULL, "ncclCommRegister: %zu bytes at %p are not in live device memory", bytes, memory);
     }

@@ -193,6 +193,12 @@ ranks 0 "${small[@]}" --out_dir=unshared
 alone=$(weights)
 HOST_CUDA_DEVICES=1 ranks 2 "${small[@]}" --share_gpus=true --out_dir=shared
 same "share_gpus=true lets two ranks share one" "$alone"
+for setting in HOST_CUDA_NCCL=old HOST_CUDA_NCCL_REGISTERS=0; do
+    export "${setting?}"
+    ranks 2 "${small[@]}" --out_dir="${setting%%=*}"
+    same "$setting: a NCCL that registers no memory sums all the same" "$alone"
+    unset "${setting%%=*}"
+done
 echo --share_gpus=true >rank-1.options
 refused "ranks of which one would share are told so before they look for GPUs" 3 \
     'rank 1 has "share_gpus":true, rank 0 has "share_gpus":false; start all ranks with the same options'

@@ -376,11 +376,13 @@ static void create_memory(NcclReducer *reducer)
     CUDA_CHECK(cudaHostAlloc((void **)&reducer->counters, sizeof(*reducer->counters), cudaHostAllocDefault));
     reducer->counters->begun_count = 0;
     reducer->counters->ended_count = 0;
-    int is_sent_in_place = config->type != COMM_BF16; /* then NCCL need not copy through buffers of its own */
-    if (is_sent_in_place && reducer->nccl->register_memory) {
-        NCCL_CHECK(reducer,
-                   register_memory(reducer->communicator, config->elements,
-                                   (size_t)config->count * arena_bytes(reducer), &reducer->registered));
+    /* Then NCCL need not copy through buffers of its own. Some versions take only memory that they gave; a
+     * refusal costs time, not more. */
+    if (config->type != COMM_BF16 && reducer->nccl->register_memory &&
+        reducer->nccl->register_memory(reducer->communicator, config->elements,
+                                       (size_t)config->count * arena_bytes(reducer),
+                                       &reducer->registered) != ncclSuccess) {
+        reducer->registered = NULL;
     }
 }
 
