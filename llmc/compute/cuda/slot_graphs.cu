@@ -18,8 +18,7 @@ typedef struct Recording {
     cudaGraphExec_t graph; /* from the second use on */
 } Recording;
 
-/* Two parts of a first, a middle, a last and an only slot, and of the last two in turns: with room to spare.
- */
+/* Two parts of a first, a middle, a last and an only slot, the last two in turns; and some to spare. */
 enum { RECORDINGS_MAX = 16 };
 
 struct SlotGraphs {
