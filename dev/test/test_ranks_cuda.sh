@@ -38,6 +38,14 @@ for dtype in fp32 bf16; do
     ranks 3 "${small[@]}" --dtype=$dtype --dropout=0.1 --bucket_cap_mb=0.02 --out_dir=$dtype-dropout-3
     same "$dtype: 3 ranks with dropout: the same weights" "$alone"
 done
+for one in 3:2 4:3 3:3 2:2; do # some ranks or all have one slot: their first is their last
+    slots=${one%:*} N=${one#*:}
+    ranks 0 "${small[@]}" --gradient_accumulation_steps=$slots --out_dir=slots-$slots-alone-$N
+    alone=$(weights)
+    limit_s=60 ranks $N "${small[@]}" --gradient_accumulation_steps=$slots --bucket_cap_mb=0.02 \
+        --out_dir=slots-$slots-$N
+    same "$slots slots on $N ranks: the same weights" "$alone"
+done
 grep -q '"event":"reducer","iter":0,"name":"NCCL [0-9]*\.[0-9]*\.[0-9]*"' fp32-3-true/log.jsonl &&
     grep -q '^gradients: summed over ranks by NCCL' stdout &&
     ! grep -q '"event":"reducer"' fp32-alone/log.jsonl

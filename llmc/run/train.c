@@ -208,8 +208,11 @@ static int run_slots(Loop *loop, Error *error)
     int64_t step = loop->run->step;
     for (int k = 0; k < loop->slot_count; k++) {
         int is_last = k == loop->slot_count - 1;
-        if ((is_last || stop_requested()) && is_stopping()) {
-            return 1;
+        if (is_last || stop_requested()) {
+            finish_pending(loop); /* no rank waits for others while they may wait for its device */
+            if (is_stopping()) {
+                return 1;
+            }
         }
         const int32_t *tokens, *targets;
         double begin_ms = clock_ms();
