@@ -54,14 +54,16 @@ CPU_SOURCES  := $(wildcard llmc/compute/cpu/*.c)
 cpu_objects   = $(CPU_SOURCES:llmc/compute/cpu/%.c=$(B)/cpu/$(1)/%.o)
 LEVEL_OBJECTS := $(LEVELS:%=$(B)/cpu/%.o)
 # The CUDA program. For the host variants, which bring an NCCL of their own, see below.
-CUDA_SOURCES := $(wildcard llmc/*/cuda/*.cu) $(filter-out \
-                $(if $(filter 1,$(NCCL)),%_missing.cu,%_reducer.cu %_library.cu),$(wildcard llmc/comm/nccl/*.cu))
-cuda_objects  = $(patsubst %.cu,$(B)/$(1)/%.o,$(filter-out $(if $(filter cuda,$(1)),,%_library.cu),$(CUDA_SOURCES)))
+CUDA_SOURCES := $(wildcard llmc/*/cuda/*.cu) $(filter-out $(if $(filter 1,$(NCCL)),%_missing.cu, \
+                %_reducer.cu %_library.cu),$(wildcard llmc/comm/nccl/*.cu))
+own_nccl      = $(if $(filter cuda,$(1)),,%_library.cu)
+cuda_objects  = $(patsubst %.cu,$(B)/$(1)/%.o,$(filter-out $(own_nccl),$(CUDA_SOURCES)))
 CUDA_PROGRAMS := train_gpt2cu test_gpt2cu
 HOST_PROGRAMS := $(CUDA_PROGRAMS:%=%_host)
 HOST_SWITCH  := dev/host_cuda/switch/$(if $(filter x86_64,$(MACHINE)),x86_64,portable).cpp
 HOST_LIBS    := $(patsubst %.cpp,$(B)/%.o,$(wildcard dev/host_cuda/*.cpp) $(HOST_SWITCH)) $(B)/libllmc.a
-HOST_TESTS   := $(if $(filter 1,$(CUDA)),$(patsubst dev/ops/%.cu,$(B)/ops/checked/%,$(wildcard dev/ops/test_*.cu)))
+CUDA_TESTS   := $(if $(filter 1,$(CUDA)),$(wildcard dev/ops/test_*.cu))
+HOST_TESTS   := $(CUDA_TESTS:dev/ops/%.cu=$(B)/ops/checked/%)
 HOST_TOOLS   := $(if $(filter 1,$(CUDA)),$(foreach way,host checked,$(CUDA_PROGRAMS:%=$(B)/%_$(way))) \
                 $(B)/bench/host/tune_matmul)
 MODULE_TESTS := $(patsubst dev/test/%.c,$(B)/test/%,$(wildcard dev/test/test_*.c))
@@ -78,69 +80,70 @@ all: $(PROGRAMS) ## the CPU programs: train_gpt2, test_gpt2, data_prep/tokenize
 
 # ---- rules -------------------------------------------------------------------------------------------------
 say = @printf '  %-8s %s\n' $(1) $(2)
+into = $(Q)mkdir -p $(@D) &&
+parts = $(filter %.o,$^) $(filter %.a,$^)
+GPU_LIBS = $(filter-out -ldnnl,$(LDLIBS))
 
 # A program at the top is a copy of the variant's own, so that variants do not relink each other.
 $(PROGRAMS) $(CUDA_PROGRAMS) $(HOST_PROGRAMS): %: $(B)/% FORCE
 	$(Q)cmp -s $< $@ || cp -f $< $@
 
-$(B)/test_gpt2: $(patsubst %.c,$(B)/%.o,$(wildcard dev/reference/*.c))
+JUDGE := $(patsubst %.c,$(B)/%.o,$(wildcard dev/reference/*.c))
+$(addprefix $(B)/test_gpt2,cu cu_host cu_checked) $(B)/test_gpt2: $(JUDGE)
 $(B)/train_gpt2 $(B)/test_gpt2: $(B)/%: $(B)/%.o $(LEVEL_OBJECTS) $(B)/libllmc.a
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LDLIBS)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(parts) $(LDLIBS)
 
 CUDA_LIBS = -L$(dir $(shell command -v $(NVCC)))../lib64 -lcudart_static -lcublasLt -lrt -ldl
-$(addprefix $(B)/,test_gpt2cu test_gpt2cu_host test_gpt2cu_checked): $(patsubst %.c,$(B)/%.o,$(wildcard dev/reference/*.c))
 $(CUDA_PROGRAMS:%=$(B)/%): $(B)/%cu: $(B)/cuda/%.o $(call cuda_objects,cuda) $(B)/libllmc.a
 	$(call say,LINK,$@)
-	$(Q)$(CXX) -fopenmp $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(CUDA_LIBS) $(filter-out -ldnnl,$(LDLIBS))
+	$(Q)$(CXX) -fopenmp $(LDFLAGS) -o $@ $(parts) $(CUDA_LIBS) $(GPU_LIBS)
 
 $(B)/cuda/%.o: %.cu Makefile | has-nvcc
 	$(call say,NVCC,$<)
-	$(Q)mkdir -p $(@D) && $(NVCC) -std=c++20 $(OPTIMIZE) $(GPUS) -I. -Illmc/compute/cuda/device -Werror all-warnings \
+	$(into) $(NVCC) -std=c++20 $(OPTIMIZE) $(GPUS) -I. -Illmc/compute/cuda/device -Werror all-warnings \
 	    -Xcompiler -Wall,-Wextra -MMD -MP -c -o $@ $<
 has-nvcc:
-	@command -v $(NVCC) >/dev/null || { echo "make: no $(NVCC) in PATH: train_gpt2cu needs CUDA Toolkit 12.4" >&2; exit 1; }
-
+	@command -v $(NVCC) >/dev/null || { echo "make: no $(NVCC) found: CUDA Toolkit 12.4 has it" >&2; exit 1; }
 # The same sources run by the CPU: fast, or with every access of a kernel checked (dev/host_cuda/README.md).
 define host_rules
 $(B)/$(1)/%.o: %.cu Makefile
 	$$(call say,CXX,"$$< ($(1))")
-	$$(Q)mkdir -p $$(@D) && $$(CXX) -x c++ -Wno-unknown-pragmas -Idev/host_cuda $$(CPPFLAGS) $$(CXXFLAGS) $(2) -c -o $$@ $$<
+	$$(into) $$(CXX) -x c++ -Wno-unknown-pragmas -Idev/host_cuda $$(CPPFLAGS) $$(CXXFLAGS) $(2) -c -o $$@ $$<
 $(CUDA_PROGRAMS:%=$(B)/%_$(1)): $(B)/%cu_$(1): $(B)/$(1)/%.o $(call cuda_objects,$(1)) $(HOST_LIBS)
 	$$(call say,LINK,$$@)
-	$$(Q)$$(CXX) -fopenmp $$(LDFLAGS) -o $$@ $$(filter %.o,$$^) $$(filter %.a,$$^) $$(filter-out -ldnnl,$$(LDLIBS))
+	$$(Q)$$(CXX) -fopenmp $$(LDFLAGS) -o $$@ $$(parts) $$(GPU_LIBS)
 endef
 $(eval $(call host_rules,host))
 $(eval $(call host_rules,checked,-fsanitize=thread))
 # Tests and benchmarks on a GPU or run by the CPU: folder of dev/, way, objects, libraries.
 define tool_rule
 $(B)/$(1)/$(2)/%: $(B)/$(2)/dev/$(1)/%.o $(call cuda_objects,$(2)) $(3)
-	$$(Q)mkdir -p $$(@D) && $$(CXX) -fopenmp $$(LDFLAGS) -o $$@ $$(filter %.o,$$^) $$(filter %.a,$$^) $$(if $$(filter test%,$$*),-lcmocka) $(4)
+	$$(into) $$(CXX) -fopenmp $$(LDFLAGS) -o $$@ $$(parts) $$(if $$(filter test%,$$*),-lcmocka) $(4)
 endef
-$(foreach f,ops bench,$(eval $(call tool_rule,$(f),cuda,$(B)/libllmc.a,$$(CUDA_LIBS) $$(filter-out -ldnnl,$$(LDLIBS)))))
-$(foreach f,ops bench,$(foreach w,host checked,$(eval $(call tool_rule,$(f),$(w),$(lastword $(LEVEL_OBJECTS)) $(HOST_LIBS),$$(LDLIBS)))))
+$(foreach f,ops bench,$(eval $(call tool_rule,$(f),cuda,$(B)/libllmc.a,$$(CUDA_LIBS) $$(GPU_LIBS))))
+TOOL_LIBS := $(lastword $(LEVEL_OBJECTS)) $(HOST_LIBS)
+$(foreach f,ops bench,$(foreach w,host checked,$(eval $(call tool_rule,$(f),$(w),$(TOOL_LIBS),$$(LDLIBS)))))
 
 $(B)/%.o: %.cpp Makefile
 	$(call say,CXX,$<)
-	$(Q)mkdir -p $(@D) && $(CXX) -Idev/host_cuda $(CPPFLAGS) $(CXXFLAGS) -c -o $@ $<
+	$(into) $(CXX) -Idev/host_cuda $(CPPFLAGS) $(CXXFLAGS) -c -o $@ $<
 
 $(B)/data_prep/tokenize: $(patsubst %.c,$(B)/%.o,$(wildcard data_prep/*.c)) $(B)/libllmc.a
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -larchive -lz -lm -lpthread
-
 $(B)/libllmc.a: $(LIB_OBJECTS)
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && ar rcs $@ $^
 
 $(B)/%.o: %.c Makefile
 	$(call say,CC,$<)
-	$(Q)mkdir -p $(@D) && $(CC) $(CPPFLAGS) $(CFLAGS) $(BASE_FLAGS) \
+	$(into) $(CC) $(CPPFLAGS) $(CFLAGS) $(BASE_FLAGS) \
 	    $(if $(findstring comm_mpi,$<),$(MPI_CFLAGS)) -c -o $@ $<
-
 # GPT-2's merges, embedded as they are.
 $(B)/llmc/text/vocabulary.o: llmc/text/gpt2_vocab/vocab.bpe Makefile
 	$(call say,EMBED,$<)
-	$(Q)mkdir -p $(@D) && { printf '%s\n' 'const unsigned char vocabulary_merges[] = {'; \
+	$(into) { printf '%s\n' 'const unsigned char vocabulary_merges[] = {'; \
 	    od -An -v -tx1 $< | sed 's/ \([0-9a-f][0-9a-f]\)/0x\1,/g'; printf '%s\n' '0};' \
 	    'const unsigned long vocabulary_merges_bytes = sizeof(vocabulary_merges) - 1;'; } | \
 	    $(CC) -O0 -x c -c -o $@ -
@@ -150,39 +153,36 @@ level_flags   = $(call march,$(1)) -DVECTOR_BYTES=$(call vector_bytes,$(1)) -DCP
 define level_rules
 $(B)/cpu/$(1)/%.o: llmc/compute/cpu/%.c Makefile
 	$$(call say,CC,"$$< ($(1))")
-	$$(Q)mkdir -p $$(@D) && $$(CC) $$(CPPFLAGS) $$(CFLAGS) $(call level_flags,$(1)) -c -o $$@ $$<
+	$$(into) $$(CC) $$(CPPFLAGS) $$(CFLAGS) $(call level_flags,$(1)) -c -o $$@ $$<
 $(B)/ops/$(1)/%.o: dev/ops/%.c Makefile
 	$$(call say,CC,"$$< ($(1))")
-	$$(Q)mkdir -p $$(@D) && $$(CC) $$(CPPFLAGS) $$(CFLAGS) $(call level_flags,$(1)) -c -o $$@ $$<
+	$$(into) $$(CC) $$(CPPFLAGS) $$(CFLAGS) $(call level_flags,$(1)) -c -o $$@ $$<
 $(B)/cpu/$(1).o: $(call cpu_objects,$(1))
 	$$(Q)$$(CC) -r -nostdlib -o $$@ $$^ && $$(OBJCOPY) --keep-global-symbol=$(call symbol,$(1)) $$@
 $(B)/ops/$(1)/%: $(B)/ops/$(1)/%.o $(call cpu_objects,$(1)) $(B)/libllmc.a
 	$$(call say,LINK,$$@)
-	$$(Q)mkdir -p $$(@D) && $$(CC) $$(CFLAGS) $$(LDFLAGS) -o $$@ $$(filter %.o,$$^) $$(filter %.a,$$^) -lcmocka $$(LDLIBS)
+	$$(into) $$(CC) $$(CFLAGS) $$(LDFLAGS) -o $$@ $$(parts) -lcmocka $$(LDLIBS)
 endef
 $(foreach level,$(LEVELS),$(eval $(call level_rules,$(level))))
 
 define link_rule
 $(B)/$(1)/%: $(B)/dev/$(1)/%.o $(2) $(LEVEL_OBJECTS) $(B)/libllmc.a
 	$$(call say,LINK,$$@)
-	$$(Q)mkdir -p $$(@D) && $$(CC) $$(CFLAGS) $$(LDFLAGS) -o $$@ $$^ $(3) $$(LDLIBS)
+	$$(into) $$(CC) $$(CFLAGS) $$(LDFLAGS) -o $$@ $$^ $(3) $$(LDLIBS)
 endef
 $(eval $(call link_rule,test,,-lcmocka))
 $(eval $(call link_rule,bench))
 $(eval $(call link_rule,fuzz,$(B)/dev/fuzz/driver.o))
 # ---- targets for people ------------------------------------------------------------------------------------
-test: $(PROGRAMS) $(MODULE_TESTS) $(OP_TESTS) $(HOST_TESTS) $(HOST_TOOLS) $(TEST_TOOLS) $(FUZZERS) ## every test that this machine can run
+test: $(PROGRAMS) $(MODULE_TESTS) $(OP_TESTS) $(HOST_TESTS) $(HOST_TOOLS) $(TEST_TOOLS) $(FUZZERS) ## tests
 	$(Q)PROGRAMS=$(B) dev/test/run.sh $(MODULE_TESTS) $(OP_TESTS) $(HOST_TESTS) $(SHELL_TESTS)
-
 # Under a sanitizer (SANITIZE=...): the modules, the best level's operations, the programs as users meet them.
 BEST_OP_TESTS := $(filter $(B)/ops/$(lastword $(LEVELS))/%,$(OP_TESTS))
 sanitizer-tests: $(PROGRAMS:%=$(B)/%) $(MODULE_TESTS) $(BEST_OP_TESTS) $(TEST_TOOLS)
 	$(Q)PROGRAMS=$(B) dev/test/run.sh $(MODULE_TESTS) $(BEST_OP_TESTS) $(SANITIZER_SHELL_TESTS)
-
 # libgomp is not built for TSan: only code without OpenMP.
 thread-tests: $(B)/data_prep/tokenize $(THREAD_TESTS)
 	$(Q)PROGRAMS=$(B) dev/test/run.sh $(THREAD_TESTS)
-
 bench: $(BENCHES) ## the benchmarks under dev/bench
 fuzz: $(FUZZERS) ## the fuzzers under dev/fuzz
 format: ## clang-format every source
@@ -193,7 +193,7 @@ clean: ## remove what was built
 
 help: ## this list
 	@grep -hE '^[a-z_0-9-]+:.*##' Makefile | sed -E 's/^([a-z_0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
-	@printf '\nSwitches: MPI=0 (no Open MPI)  CUDA=0  NCCL=0  SANITIZE=address,undefined | thread  V=1 (show commands)\n'
+	@printf '\nSwitches: MPI=0 (no Open MPI)  CUDA=0  NCCL=0  SANITIZE=address,undefined | thread  V=1\n'
 
 .PHONY: all has-nvcc test sanitizer-tests thread-tests bench fuzz format clean help FORCE
 .SECONDARY:

@@ -61,8 +61,7 @@ void mapped_file_release(MappedFile *file)
     file->bytes = 0;
 }
 
-/* Data sets may have more shards than the usual 1,024 descriptors. Returns whether there is room now. */
-static int raise_descriptor_limit(void)
+int file_raise_descriptor_limit(void)
 {
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) {
@@ -76,7 +75,7 @@ int open_file_init(OpenFile *file, const char *path, Error *error)
 {
     errno = 0;
     file->descriptor = open_regular(path, &file->bytes, error);
-    if (file->descriptor < 0 && errno == EMFILE && raise_descriptor_limit()) {
+    if (file->descriptor < 0 && errno == EMFILE && file_raise_descriptor_limit()) {
         file->descriptor = open_regular(path, &file->bytes, error);
     }
     return file->descriptor < 0 ? -1 : 0;

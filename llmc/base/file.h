@@ -74,6 +74,10 @@ int path_is_folder(const char *path);
 /* Join into a buffer of PATH_BYTES_MAX; a path that does not fit is an error. */
 int path_join(char *path, const char *folder, const char *name, Error *error);
 
+/* Let this process have as many descriptors as the system allows: data sets of many shards and jobs of many
+ * ranks need more than the usual 1,024. Returns whether there is room that was not there. */
+int file_raise_descriptor_limit(void);
+
 #ifdef __cplusplus
 }
 #endif

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "llmc/base/clock.h"
+#include "llmc/base/file.h"
 #include "llmc/comm/ring.h"
 #include "llmc/comm/transport.h"
 
@@ -166,7 +167,7 @@ static int join(Membership *me, Star *star, const Launch *launch, double timeout
             error, "MPI: expected MPI_THREAD_MULTIPLE, found level %d; use an MPI built with thread support",
             provided);
     }
-    net_raise_descriptor_limit();
+    file_raise_descriptor_limit();
     me->local_rank = local_rank();
     star_init(star, me->rank, me->rank_count);
     return make_channels(me, error) == 0 ? meet(star, me, timeout_ms, error) : -1;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "llmc/base/clock.h"
+#include "llmc/base/file.h"
 #include "llmc/comm/ring.h"
 #include "llmc/comm/transport.h"
 
@@ -92,7 +93,7 @@ static int join(Membership *me, Star *star, const Launch *launch, double timeout
 {
     *me = (Membership){.rank = launch->rank, .rank_count = launch->rank_count};
     net_host_name(me->host);
-    net_raise_descriptor_limit();
+    file_raise_descriptor_limit();
     StarPlan plan = {.rank = me->rank,
                      .rank_count = me->rank_count,
                      .local_rank = launch->local_rank,

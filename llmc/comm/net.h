@@ -35,9 +35,6 @@ int net_own_addresses(char addresses[][HOST_BYTES], int count_max);
 
 void net_host_name(char host[HOST_BYTES]);
 
-/* Let this process have as many descriptors as the system allows. */
-void net_raise_descriptor_limit(void);
-
 /* Accepts -1. */
 void net_close(int descriptor);
 
