@@ -19,9 +19,10 @@ MACHINE  ?= $(shell uname -m)
 Q        := $(if $(filter 1,$(V)),,@)
 
 # -fno-math-errno and -fno-trapping-math let loops vectorise without changing any result; never -ffast-math.
+# -ffp-contract=off: a fused multiply-add is written as one, so that every CPU and compiler rounds alike.
 CPPFLAGS += -I. -I$(B)
 CFLAGS   += -std=c11 $(OPTIMIZE) -g -Wall -Wextra -Werror -Wno-format-truncation -MMD -MP
-CFLAGS   += -fopenmp -fno-math-errno -fno-trapping-math
+CFLAGS   += -fopenmp -fno-math-errno -fno-trapping-math -ffp-contract=off
 CXXFLAGS += -std=c++20 -O2 -g -Wall -Wextra -Werror -MMD -MP -fopenmp
 LDLIBS   += -ldnnl -lzstd -ljansson -lm -lpthread
 CFLAGS   += $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer -fno-sanitize-recover=all)
@@ -48,7 +49,7 @@ BASE_FLAGS   :=
 endif
 vector_bits   = $(if $(filter %v4,$(1)),512,256)
 march         = $(if $(filter portable,$(1)),,-march=$(1) -mprefer-vector-width=$(call vector_bits,$(1)))
-vector_bytes  = $(if $(filter %v4,$(1)),64,$(if $(filter %v3,$(1)),32,16))
+lanes         = $(if $(filter %v4,$(1)),avx512,$(if $(filter %v3,$(1)),avx2,$(if $(filter aarch64,$(MACHINE)),neon,soft)))
 symbol        = cpu_backend_$(subst -,_,$(1))
 CPU_SOURCES  := $(wildcard llmc/compute/cpu/*.c)
 cpu_objects   = $(CPU_SOURCES:llmc/compute/cpu/%.c=$(B)/cpu/$(1)/%.o)
@@ -148,7 +149,7 @@ $(B)/llmc/text/vocabulary.o: llmc/text/gpt2_vocab/vocab.bpe Makefile
 	    'const unsigned long vocabulary_merges_bytes = sizeof(vocabulary_merges) - 1;'; } | \
 	    $(CC) -O0 -x c -c -o $@ -
 
-level_flags   = $(call march,$(1)) -DVECTOR_BYTES=$(call vector_bytes,$(1)) -DCPU_LEVEL_NAME='"$(1)"' \
+level_flags   = $(call march,$(1)) -Illmc/compute/cpu/lanes/$(call lanes,$(1)) -DCPU_LEVEL_NAME='"$(1)"' \
                 -DCPU_BACKEND=$(call symbol,$(1))
 define level_rules
 $(B)/cpu/$(1)/%.o: llmc/compute/cpu/%.c Makefile

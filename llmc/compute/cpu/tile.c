@@ -1,48 +1,46 @@
 #include "llmc/compute/cpu/tile.h"
 
-typedef float Vector __attribute__((vector_size(VECTOR_BYTES), aligned(4)));
-
 /* TILE_ROWS x TILE_COLUMNS of c stay in registers while k runs. */
 static void multiply_block(const TileProduct *p, int row, int column)
 {
-    Vector left[TILE_ROWS];
-    Vector right[TILE_ROWS];
+    Lanes left[TILE_ROWS];
+    Lanes right[TILE_ROWS];
     const float *a = p->a + row * p->a_row_stride;
     const float *b = p->b + column;
     float *c = p->c + row * p->c_stride + column;
     for (int i = 0; i < TILE_ROWS; i++) {
-        left[i] = *(const Vector *)(c + i * p->c_stride);
-        right[i] = *(const Vector *)(c + i * p->c_stride + TILE_VECTOR);
+        left[i] = *(const Lanes *)(c + i * p->c_stride);
+        right[i] = *(const Lanes *)(c + i * p->c_stride + LANES);
     }
     for (int k = 0; k < p->depth; k++) {
-        Vector b_left = *(const Vector *)(b + k * p->b_stride);
-        Vector b_right = *(const Vector *)(b + k * p->b_stride + TILE_VECTOR);
+        Lanes b_left = *(const Lanes *)(b + k * p->b_stride);
+        Lanes b_right = *(const Lanes *)(b + k * p->b_stride + LANES);
         const float *a_k = a + k * p->a_depth_stride;
         for (int i = 0; i < TILE_ROWS; i++) {
-            float value = a_k[i * p->a_row_stride];
-            left[i] += value * b_left;
-            right[i] += value * b_right;
+            Lanes value = lanes_of(a_k[i * p->a_row_stride]);
+            left[i] = lanes_fma(value, b_left, left[i]);
+            right[i] = lanes_fma(value, b_right, right[i]);
         }
     }
     for (int i = 0; i < TILE_ROWS; i++) {
-        *(Vector *)(c + i * p->c_stride) = left[i];
-        *(Vector *)(c + i * p->c_stride + TILE_VECTOR) = right[i];
+        *(Lanes *)(c + i * p->c_stride) = left[i];
+        *(Lanes *)(c + i * p->c_stride + LANES) = right[i];
     }
 }
 
 static void multiply_row(const TileProduct *p, int row, int column)
 {
     float *c = p->c + row * p->c_stride + column;
-    Vector left = *(const Vector *)c;
-    Vector right = *(const Vector *)(c + TILE_VECTOR);
+    Lanes left = *(const Lanes *)c;
+    Lanes right = *(const Lanes *)(c + LANES);
     for (int k = 0; k < p->depth; k++) {
         const float *b = p->b + k * p->b_stride + column;
-        float value = p->a[row * p->a_row_stride + k * p->a_depth_stride];
-        left += value * *(const Vector *)b;
-        right += value * *(const Vector *)(b + TILE_VECTOR);
+        Lanes value = lanes_of(p->a[row * p->a_row_stride + k * p->a_depth_stride]);
+        left = lanes_fma(value, *(const Lanes *)b, left);
+        right = lanes_fma(value, *(const Lanes *)(b + LANES), right);
     }
-    *(Vector *)c = left;
-    *(Vector *)(c + TILE_VECTOR) = right;
+    *(Lanes *)c = left;
+    *(Lanes *)(c + LANES) = right;
 }
 
 void tile_multiply(const TileProduct *product)

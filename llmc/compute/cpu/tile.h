@@ -3,15 +3,16 @@
  * c (rows, columns) += a (rows, depth) b (depth, columns), all fp32. c and b are stored by rows with their
  * strides; a is read element by element at a[row * a_row_stride + k * a_depth_stride], so it may be
  * transposed for nothing. columns must be a multiple of TILE_COLUMNS; rows and depth are free. Each sum runs
- * over k in order.
+ * over k in order, as one chain of fused multiply-adds that begins with c.
  */
 #ifndef LLMC_COMPUTE_CPU_TILE_H
 #define LLMC_COMPUTE_CPU_TILE_H
 
 #include <stdint.h>
 
-/* VECTOR_BYTES is the width of a register at this level, given by the Makefile. */
-enum { TILE_VECTOR = VECTOR_BYTES / 4, TILE_COLUMNS = 2 * TILE_VECTOR, TILE_ROWS = VECTOR_BYTES / 8 };
+#include "lanes.h"
+
+enum { TILE_COLUMNS = 2 * LANES, TILE_ROWS = LANE_REGISTERS / 4 };
 
 typedef struct TileProduct {
     float *c;

@@ -1,0 +1,22 @@
+/* A register of fp32 values and its fused multiply-add: NEON of 64-bit Arm. See lanes/soft/lanes.h for the
+ * contract. */
+#ifndef LLMC_COMPUTE_CPU_LANES_H
+#define LLMC_COMPUTE_CPU_LANES_H
+
+#include <arm_neon.h>
+
+enum { LANES = 4, LANE_REGISTERS = 32 };
+
+typedef float Lanes __attribute__((vector_size(16), aligned(4)));
+
+static inline Lanes lanes_fma(Lanes a, Lanes b, Lanes c)
+{
+    return (Lanes)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+}
+
+static inline Lanes lanes_of(float value)
+{
+    return value - (Lanes){0};
+}
+
+#endif
