@@ -24,7 +24,7 @@ CPPFLAGS += -I. -I$(B)
 CFLAGS   += -std=c11 $(OPTIMIZE) -g -Wall -Wextra -Werror -Wno-format-truncation -MMD -MP
 CFLAGS   += -fopenmp -fno-math-errno -fno-trapping-math -ffp-contract=off
 CXXFLAGS += -std=c++20 -O2 -g -Wall -Wextra -Werror -MMD -MP -fopenmp
-LDLIBS   += -ldnnl -lzstd -ljansson -lm -lpthread
+LDLIBS   += -lzstd -ljansson -lm -lpthread
 CFLAGS   += $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer -fno-sanitize-recover=all)
 mpi       = $(if $(filter 1,$(MPI)),$(shell mpicc --showme:$(1) 2>/dev/null))
 MPI_CFLAGS := $(call mpi,compile)
@@ -83,7 +83,7 @@ all: $(PROGRAMS) ## the CPU programs: train_gpt2, test_gpt2, data_prep/tokenize
 say = @printf '  %-8s %s\n' $(1) $(2)
 into = $(Q)mkdir -p $(@D) &&
 parts = $(filter %.o,$^) $(filter %.a,$^)
-GPU_LIBS = $(filter-out -ldnnl,$(LDLIBS))
+GPU_LIBS = $(LDLIBS)
 
 # A program at the top is a copy of the variant's own, so that variants do not relink each other.
 $(PROGRAMS) $(CUDA_PROGRAMS) $(HOST_PROGRAMS): %: $(B)/% FORCE

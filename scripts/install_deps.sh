@@ -7,7 +7,7 @@
 # line to run is printed, and the exit code is 1.
 set -euo pipefail
 
-packages=(gcc libc6-dev binutils make libdnnl-dev libzstd-dev libjansson-dev libarchive-dev zlib1g-dev)
+packages=(gcc libc6-dev binutils make libzstd-dev libjansson-dev libarchive-dev zlib1g-dev)
 [ "${MPI:-1}" = 0 ] || packages+=(libopenmpi-dev openmpi-bin)
 for argument in "$@"; do
     case $argument in
@@ -22,7 +22,7 @@ done
 
 if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
     echo "install_deps.sh: no apt-get here: this script knows Debian and Ubuntu. Install by hand:" \
-        "a C11 compiler, make, oneDNN 2.6 or later, zstd, jansson, libarchive, zlib, Open MPI" \
+        "a C11 compiler, make, zstd, jansson, libarchive, zlib, Open MPI" \
         "(or make MPI=0), and for tests cmocka" >&2
     exit 1
 fi

@@ -5,7 +5,7 @@ set -eu
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 headers=$(mktemp -d)
 trap 'rm -rf "$headers"' EXIT
-for name in dnnl zstd jansson oneapi; do
+for name in zstd jansson; do
     ln -s /usr/include/$name* "$headers"/
 done
 make -j2 MPI=0 MACHINE=aarch64 CC=aarch64-linux-gnu-gcc OBJCOPY=aarch64-linux-gnu-objcopy B=build/arm64 \

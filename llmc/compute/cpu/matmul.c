@@ -1,62 +1,31 @@
-/* Matrix products by oneDNN, one call a tile.
+/* Matrix products: which tiles, on which threads, from which slices of K. What the CPU's instructions do is in
+ * the kernels (matmul_kernel.h).
  *
- * The library sees one tile at a time, on one thread, so that threads cannot change the order of its sums.
- * fp32 tiles go through its sgemm. bf16 tiles go through its matmul primitive where the CPU has bf16
- * instructions (AVX512_BF16, AMX); elsewhere the library is slow at them, so slices of both inputs are
- * widened to fp32, which is exact, and sgemm adds up the slices.
+ * One thread makes a whole tile. For each slice of K it packs the tile's rows of A and columns of B into
+ * scratch that stays in its second cache, and runs the kernel over all pairs of panels.
  */
 #include "llmc/compute/cpu/matmul.h"
 
 #include <omp.h>
-#include <oneapi/dnnl/dnnl.h>
 #include <pthread.h>
-#include <string.h>
 
 #include "llmc/base/error.h"
-#include "llmc/base/hash.h"
 #include "llmc/base/memory.h"
 
 enum {
-    TILE_ROWS_STEP = 32,
     TILE_ROWS_MAX = 512,
-    TILE_COLUMNS_STEP = 64,
     TILE_COLUMNS_MAX = 768,
-    TILE_ELEMENTS_MAX = 192 << 10,   /* 768 KB of fp32: still in L2 when the epilogue runs */
+    TILE_ELEMENTS_MAX = 192 << 10,   /* 768 KB of fp32: still in the second cache when the epilogue runs */
+    DEPTH_MAX = 768,                 /* the deepest slice of any kernel */
+    PANEL_MAX = 48,                  /* the widest panel */
     SERIAL_PRODUCTS_MAX = 256 << 10, /* below this a parallel region costs more than the product */
-    SLICE_DEPTH = 3072,              /* of K; a deeper slice of a tile falls out of cache */
-    WIDEN_DEPTH = 512,               /* of K, where a slice is first widened to fp32 */
-    PRIMITIVES_MAX = 512             /* kept by each thread; a model needs about a hundred */
+    ALIGNMENT = 64
 };
 
 typedef struct TilePlan {
     int rows, columns;           /* of a full tile */
     int row_tiles, column_tiles; /* how many of them */
 } TilePlan;
-
-/* What the library is given at a time: some of K for one tile. */
-typedef struct Slice {
-    const Matmul *product;
-    const void *a, *b; /* where the slice begins in each input */
-    float *out;        /* the tile */
-    int64_t out_stride;
-    int rows, columns, depth;
-    int accumulates; /* onto the slices before, or onto the caller's output */
-} Slice;
-
-/* What makes two slices need the same primitive; compared as bytes. */
-typedef struct PrimitiveKey {
-    int64_t a_stride, b_stride, out_stride;
-    int rows, columns, depth;
-    int is_a_transposed, is_b_transposed, accumulates;
-} PrimitiveKey;
-
-typedef struct PrimitiveEntry {
-    PrimitiveKey key;
-    int is_filled;
-    dnnl_primitive_t primitive; /* NULL: the library has no fast kernel for this */
-    dnnl_memory_t a, b, out, scratchpad;
-    size_t scratchpad_bytes;
-} PrimitiveEntry;
 
 typedef struct Scratch {
     void *block;
@@ -65,23 +34,19 @@ typedef struct Scratch {
 
 /* What a thread keeps between products, until it ends. */
 typedef struct Worker {
-    dnnl_stream_t stream;
-    PrimitiveEntry *entries; /* PRIMITIVES_MAX, hashed by key */
-    Scratch tile, scratchpad, wide_a, wide_b;
+    Scratch tile, a, b;
     int is_started;
 } Worker;
 
 static _Thread_local Worker worker;
-static dnnl_engine_t engine;
-static int has_fast_bf16;
 static pthread_key_t worker_key; /* its destructor releases the worker of a thread that ends */
-static pthread_once_t library_once = PTHREAD_ONCE_INIT;
+static pthread_once_t worker_once = PTHREAD_ONCE_INIT;
+static const MatmulKernel *bf16_kernel = &matmul_widened;
 
-#define DNNL_CHECK(call)                                                                                     \
-    do {                                                                                                     \
-        dnnl_status_t status_ = (call);                                                                      \
-        CHECK(status_ == dnnl_success, "oneDNN: " #call " returned %d", (int)status_);                       \
-    } while (0)
+void matmul_set_bf16_kernel(const MatmulKernel *kernel)
+{
+    bf16_kernel = kernel;
+}
 
 static void *scratch_get(Scratch *scratch, size_t bytes)
 {
@@ -93,9 +58,36 @@ static void *scratch_get(Scratch *scratch, size_t bytes)
     return scratch->block;
 }
 
+static void worker_release(void *ending)
+{
+    Worker *w = ending;
+    memory_free(w->tile.block);
+    memory_free(w->a.block);
+    memory_free(w->b.block);
+    *w = (Worker){.is_started = 0};
+}
+
+static void worker_make_key(void)
+{
+    CHECK(pthread_key_create(&worker_key, worker_release) == 0, "no key left for what a thread keeps");
+}
+
+static void worker_start(void)
+{
+    if (!worker.is_started) {
+        worker.is_started = 1;
+        CHECK(pthread_setspecific(worker_key, &worker) == 0, "no memory for what a thread keeps");
+    }
+}
+
 static int div_up(int value, int step)
 {
     return (value - 1) / step + 1;
+}
+
+static int round_up(int value, int step)
+{
+    return div_up(value, step) * step;
 }
 
 static int min_int(int a, int b)
@@ -103,302 +95,63 @@ static int min_int(int a, int b)
     return a < b ? a : b;
 }
 
-/* ---- which tiles -------------------------------------------------------------------------------- */
-
-/* A tile costs as much as one larger by these rows and columns, because the library copies its inputs into an
- * order of its own: fitted to measurements (dev/notes/matmul.md). By type, then is_a_transposed, then
- * is_b_transposed. */
-static const struct {
-    double rows, columns;
-} tile_overhead[2][2][2] = {
-    [DTYPE_FP32] = {{{4, 8}, {30, 8}}, {{10, 12}, {30, 30}}},
-    [DTYPE_BF16] = {{{14, 12}, {14, 12}}, {{14, 40}, {14, 40}}},
-};
-
-/* Estimated cost of these tiles, averaged over some numbers of threads that wait for whoever has the last. */
-static double plan_cost(const Matmul *product, const TilePlan *plan)
+size_t matmul_scratch_bytes(void)
 {
-    static const struct {
-        int threads;
-        double weight;
-    } machines[] = {{2, 3}, {4, 2}, {8, 1}, {16, 1}};
-    int64_t tiles = (int64_t)plan->row_tiles * plan->column_tiles;
-    double rounds = 0;
-    for (int i = 0; i < (int)(sizeof(machines) / sizeof(machines[0])); i++) {
-        int threads = machines[i].threads;
-        rounds += machines[i].weight * threads * (double)((tiles + threads - 1) / threads);
-    }
-    int a = product->is_a_transposed != 0, b = product->is_b_transposed != 0;
-    return rounds * (plan->rows + tile_overhead[product->in_type][a][b].rows) *
-           (plan->columns + tile_overhead[product->in_type][a][b].columns);
+    size_t packed = (size_t)(TILE_ROWS_MAX + TILE_COLUMNS_MAX + 2 * PANEL_MAX) * DEPTH_MAX * sizeof(float);
+    return packed + TILE_ELEMENTS_MAX * sizeof(float);
 }
 
-/* Tiles that cover rows and columns evenly, none larger than this. */
-static TilePlan plan_even(int M, int N, int rows_max, int columns_max)
+/* ---- which tiles ----------------------------------------------------------------------------- */
+
+/* Estimated time, in products of one thread, of the thread that has the most tiles. */
+static double plan_cost(const MatmulKernel *kernel, const TilePlan *plan, int threads)
+{
+    int64_t tiles = (int64_t)plan->row_tiles * plan->column_tiles;
+    return (double)((tiles + threads - 1) / threads) * (plan->rows + kernel->pack_rows) *
+           (plan->columns + kernel->pack_columns);
+}
+
+/* Tiles of whole panels that cover rows and columns evenly. */
+static TilePlan plan_even(const MatmulKernel *kernel, int M, int N, int row_tiles, int column_tiles)
 {
     TilePlan plan;
-    plan.rows = div_up(div_up(M, div_up(M, rows_max)), 16) * 16;
-    plan.columns = div_up(div_up(N, div_up(N, columns_max)), TILE_COLUMNS_STEP) * TILE_COLUMNS_STEP;
+    plan.rows = round_up(div_up(M, row_tiles), kernel->panel_rows);
+    plan.columns = round_up(div_up(N, column_tiles), kernel->panel_columns);
     plan.row_tiles = div_up(M, plan.rows);
     plan.column_tiles = div_up(N, plan.columns);
     return plan;
 }
 
-static TilePlan plan_tiles(const Matmul *product)
+static TilePlan plan_tiles(const MatmulKernel *kernel, const Matmul *product, int threads)
 {
     int M = product->M, N = product->N;
-    TilePlan best = {M, N, 1, 1};
-    if ((double)M * N * product->K <= SERIAL_PRODUCTS_MAX) {
-        return best;
-    }
+    TilePlan best = {0, 0, 0, 0};
     double best_cost = -1;
-    for (int columns = TILE_COLUMNS_STEP; columns <= TILE_COLUMNS_MAX; columns += TILE_COLUMNS_STEP) {
-        int rows_max = min_int(TILE_ROWS_MAX, TILE_ELEMENTS_MAX / columns);
-        for (int rows = TILE_ROWS_STEP; rows <= rows_max; rows += TILE_ROWS_STEP) {
-            TilePlan plan = plan_even(M, N, rows, columns);
-            double cost = plan_cost(product, &plan);
+    int row_tiles_max = div_up(M, kernel->panel_rows), column_tiles_max = div_up(N, kernel->panel_columns);
+    int row_tiles = div_up(M, TILE_ROWS_MAX);
+    for (int i = 0; i < 32 && row_tiles <= row_tiles_max; i++, row_tiles++) {
+        TilePlan rows = plan_even(kernel, M, N, row_tiles, column_tiles_max);
+        int columns_max = min_int(TILE_COLUMNS_MAX, TILE_ELEMENTS_MAX / rows.rows);
+        int column_tiles = div_up(N, columns_max / kernel->panel_columns * kernel->panel_columns);
+        for (int j = 0; j < 2 * threads + 32 && column_tiles <= column_tiles_max; j++, column_tiles++) {
+            TilePlan plan = plan_even(kernel, M, N, row_tiles, column_tiles);
+            double cost = plan_cost(kernel, &plan, threads);
             if (best_cost < 0 || cost < best_cost) {
                 best = plan;
                 best_cost = cost;
             }
-            if (rows >= M) {
-                break;
-            }
-        }
-        if (columns >= N) {
-            break;
         }
     }
     return best;
 }
 
-/* ---- fp32 ----------------------------------------------------------------------------------- */
+/* ---- one tile -------------------------------------------------------------------------------- */
 
-static void slice_sgemm(const Slice *slice, const float *a, int64_t a_stride, const float *b,
-                        int64_t b_stride)
+static size_t packed_bytes(const MatmulKernel *kernel, int count, int panel, int depth)
 {
-    const Matmul *product = slice->product;
-    DNNL_CHECK(dnnl_sgemm(product->is_a_transposed ? 'T' : 'N', product->is_b_transposed ? 'T' : 'N',
-                          slice->rows, slice->columns, slice->depth, 1.0f, a, a_stride, b, b_stride,
-                          slice->accumulates ? 1.0f : 0.0f, slice->out, slice->out_stride));
+    int dwords = round_up(depth, kernel->depth_step) / kernel->values_per_dword;
+    return (size_t)round_up(count, panel) * (size_t)dwords * sizeof(float);
 }
-
-/* ---- bf16, widened -------------------------------------------------------------------------- */
-
-/* Copy rows x columns as they are stored to `scratch` in fp32, and return the stride there: whole cache
- * lines, and never a multiple of 4 KB, which would put a column into a few sets of the cache. */
-static int64_t widen(Scratch *scratch, const bf16 *in, int64_t in_stride, int rows, int columns)
-{
-    int64_t out_stride = div_up(columns, 16) * (int64_t)16;
-    out_stride += out_stride % 1024 == 0 ? 16 : 0;
-    float *out = scratch_get(scratch, (size_t)rows * (size_t)out_stride * sizeof(float));
-    for (int i = 0; i < rows; i++) {
-        float *to = out + i * out_stride;
-        const bf16 *from = in + i * in_stride;
-        for (int j = 0; j < columns; j++) {
-            to[j] = bf16_to_float(from[j]);
-        }
-    }
-    return out_stride;
-}
-
-static void slice_widened(const Slice *slice)
-{
-    const Matmul *product = slice->product;
-    int rows = slice->rows, columns = slice->columns, depth = slice->depth;
-    int64_t a_stride = product->is_a_transposed
-                           ? widen(&worker.wide_a, slice->a, product->a_stride, depth, rows)
-                           : widen(&worker.wide_a, slice->a, product->a_stride, rows, depth);
-    int64_t b_stride = product->is_b_transposed
-                           ? widen(&worker.wide_b, slice->b, product->b_stride, columns, depth)
-                           : widen(&worker.wide_b, slice->b, product->b_stride, depth, columns);
-    slice_sgemm(slice, worker.wide_a.block, a_stride, worker.wide_b.block, b_stride);
-}
-
-/* ---- one tile: bf16, by a primitive ------------------------------------------------------------- */
-
-static void describe(dnnl_memory_desc_t *out, int rows, int columns, int is_transposed, int64_t stride,
-                     dnnl_data_type_t type)
-{
-    dnnl_dims_t dims = {rows, columns};
-    dnnl_dims_t strides = {is_transposed ? 1 : stride, is_transposed ? stride : 1};
-    DNNL_CHECK(dnnl_memory_desc_init_by_strides(out, 2, dims, type, strides));
-}
-
-static void memory_object(dnnl_memory_t *out, const dnnl_memory_desc_t *description)
-{
-    DNNL_CHECK(dnnl_memory_create(out, description, engine, DNNL_MEMORY_NONE));
-}
-
-/* NULL if the library would use its reference code. */
-static dnnl_primitive_desc_t describe_primitive(const PrimitiveKey *key)
-{
-    dnnl_memory_desc_t a, b, out;
-    describe(&a, key->rows, key->depth, key->is_a_transposed, key->a_stride, dnnl_bf16);
-    describe(&b, key->depth, key->columns, key->is_b_transposed, key->b_stride, dnnl_bf16);
-    describe(&out, key->rows, key->columns, 0, key->out_stride, dnnl_f32);
-    dnnl_matmul_desc_t operation;
-    DNNL_CHECK(dnnl_matmul_desc_init(&operation, &a, &b, NULL, &out));
-    dnnl_post_ops_t post;
-    DNNL_CHECK(dnnl_post_ops_create(&post));
-    if (key->accumulates) {
-        DNNL_CHECK(dnnl_post_ops_append_sum(post, 1.0f));
-    }
-    dnnl_primitive_attr_t attributes;
-    DNNL_CHECK(dnnl_primitive_attr_create(&attributes));
-    DNNL_CHECK(dnnl_primitive_attr_set_scratchpad_mode(attributes, dnnl_scratchpad_mode_user));
-    DNNL_CHECK(dnnl_primitive_attr_set_post_ops(attributes, post));
-    dnnl_primitive_desc_t description = NULL;
-    dnnl_status_t status = dnnl_primitive_desc_create(&description, &operation, attributes, engine, NULL);
-    DNNL_CHECK(dnnl_primitive_attr_destroy(attributes));
-    DNNL_CHECK(dnnl_post_ops_destroy(post));
-    if (status != dnnl_success) {
-        return NULL;
-    }
-    const char *kernel = "";
-    DNNL_CHECK(dnnl_primitive_desc_query(description, dnnl_query_impl_info_str, 0, &kernel));
-    if (strncmp(kernel, "ref", 3) == 0) {
-        DNNL_CHECK(dnnl_primitive_desc_destroy(description));
-        return NULL;
-    }
-    return description;
-}
-
-static void entry_fill(PrimitiveEntry *entry, const PrimitiveKey *key)
-{
-    *entry = (PrimitiveEntry){.key = *key, .is_filled = 1};
-    dnnl_primitive_desc_t description = describe_primitive(key);
-    if (description == NULL) {
-        return;
-    }
-    DNNL_CHECK(dnnl_primitive_create(&entry->primitive, description));
-    memory_object(&entry->a, dnnl_primitive_desc_query_md(description, dnnl_query_src_md, 0));
-    memory_object(&entry->b, dnnl_primitive_desc_query_md(description, dnnl_query_weights_md, 0));
-    memory_object(&entry->out, dnnl_primitive_desc_query_md(description, dnnl_query_dst_md, 0));
-    const dnnl_memory_desc_t *scratchpad =
-        dnnl_primitive_desc_query_md(description, dnnl_query_scratchpad_md, 0);
-    memory_object(&entry->scratchpad, scratchpad);
-    entry->scratchpad_bytes = dnnl_memory_desc_get_size(scratchpad);
-    DNNL_CHECK(dnnl_primitive_desc_destroy(description));
-}
-
-static void entry_empty(PrimitiveEntry *entry)
-{
-    if (entry->primitive != NULL) {
-        DNNL_CHECK(dnnl_primitive_destroy(entry->primitive));
-        DNNL_CHECK(dnnl_memory_destroy(entry->a));
-        DNNL_CHECK(dnnl_memory_destroy(entry->b));
-        DNNL_CHECK(dnnl_memory_destroy(entry->out));
-        DNNL_CHECK(dnnl_memory_destroy(entry->scratchpad));
-    }
-    entry->is_filled = 0;
-}
-
-/* The primitive of this key, looked for in a few places after its hash; made, in the place of another if need
- * be, when it is not there. */
-static PrimitiveEntry *entry_get(const PrimitiveKey *key)
-{
-    enum { PROBES = 8 };
-    if (worker.entries == NULL) {
-        worker.entries = memory_alloc_zeroed(PRIMITIVES_MAX, sizeof(PrimitiveEntry), "matrix product cache");
-    }
-    uint64_t hash = hash_bytes(key, sizeof(*key), 0);
-    PrimitiveEntry *entry = NULL;
-    for (int probe = 0; probe < PROBES; probe++) {
-        entry = &worker.entries[(hash + (uint64_t)probe) % PRIMITIVES_MAX];
-        if (!entry->is_filled) {
-            break;
-        }
-        if (memcmp(&entry->key, key, sizeof(*key)) == 0) {
-            return entry;
-        }
-    }
-    if (entry->is_filled) {
-        entry = &worker.entries[hash % PRIMITIVES_MAX];
-        entry_empty(entry);
-    }
-    entry_fill(entry, key);
-    return entry;
-}
-
-static void set_data(dnnl_memory_t memory, const void *data)
-{
-    DNNL_CHECK(dnnl_memory_set_data_handle(memory, (void *)(uintptr_t)data));
-}
-
-/* Returns 0 if the library has no fast kernel for this. */
-static int slice_primitive(const Slice *slice)
-{
-    const Matmul *product = slice->product;
-    PrimitiveKey key;
-    memset(&key, 0, sizeof(key));
-    key.a_stride = product->a_stride;
-    key.b_stride = product->b_stride;
-    key.out_stride = slice->out_stride;
-    key.rows = slice->rows;
-    key.columns = slice->columns;
-    key.depth = slice->depth;
-    key.is_a_transposed = product->is_a_transposed;
-    key.is_b_transposed = product->is_b_transposed;
-    key.accumulates = slice->accumulates;
-    PrimitiveEntry *entry = entry_get(&key);
-    if (entry->primitive == NULL) {
-        return 0;
-    }
-    if (worker.stream == NULL) {
-        DNNL_CHECK(dnnl_stream_create(&worker.stream, engine, dnnl_stream_default_flags));
-    }
-    set_data(entry->a, slice->a);
-    set_data(entry->b, slice->b);
-    set_data(entry->out, slice->out);
-    set_data(entry->scratchpad, scratch_get(&worker.scratchpad, entry->scratchpad_bytes));
-    dnnl_exec_arg_t arguments[] = {{DNNL_ARG_SRC, entry->a},
-                                   {DNNL_ARG_WEIGHTS, entry->b},
-                                   {DNNL_ARG_DST, entry->out},
-                                   {DNNL_ARG_SCRATCHPAD, entry->scratchpad}};
-    DNNL_CHECK(dnnl_primitive_execute(entry->primitive, worker.stream, 4, arguments));
-    return 1;
-}
-
-/* ---- start and end of a thread ------------------------------------------------------------------- */
-
-static void worker_release(void *ending)
-{
-    Worker *w = ending;
-    for (int i = 0; w->entries != NULL && i < PRIMITIVES_MAX; i++) {
-        entry_empty(&w->entries[i]);
-    }
-    memory_free(w->entries);
-    memory_free(w->tile.block);
-    memory_free(w->scratchpad.block);
-    memory_free(w->wide_a.block);
-    memory_free(w->wide_b.block);
-    if (w->stream != NULL) {
-        DNNL_CHECK(dnnl_stream_destroy(w->stream));
-    }
-    memset(w, 0, sizeof(*w));
-}
-
-static void library_start(void)
-{
-    DNNL_CHECK(dnnl_engine_create(&engine, dnnl_cpu, 0));
-    int isa = (int)dnnl_get_effective_cpu_isa();
-    has_fast_bf16 = (isa & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16;
-    CHECK(pthread_key_create(&worker_key, worker_release) == 0, "no key left for what a thread keeps");
-}
-
-/* Called by each thread in a parallel region of a product. For this region only the library is told to use
- * one thread: it may not split a tile, even where the team is one thread and it could start others. */
-static void worker_start(void)
-{
-    omp_set_num_threads(1);
-    if (!worker.is_started) {
-        worker.is_started = 1;
-        CHECK(pthread_setspecific(worker_key, &worker) == 0, "no memory for what a thread keeps");
-    }
-}
-
-/* ---- the product -------------------------------------------------------------------------------- */
 
 static const void *corner(const void *matrix, DType type, int64_t stride, int is_transposed, int64_t row,
                           int64_t column)
@@ -407,64 +160,105 @@ static const void *corner(const void *matrix, DType type, int64_t stride, int is
     return (const char *)matrix + element * dtype_bytes(type);
 }
 
-/* Sum the tile whose place in `out` and size are set in *slice, slice by slice. */
-static void sum_slices(Slice *slice, int row, int column)
+/* tile (rows,columns) = or += what one slice of K contributes, from packed inputs. */
+static void multiply_panels(const MatmulKernel *kernel, MatmulTile *tile, int rows, int columns)
 {
-    const Matmul *product = slice->product;
-    int is_widened = product->in_type == DTYPE_BF16 && !has_fast_bf16;
-    int depth = div_up(product->K, div_up(product->K, is_widened ? WIDEN_DEPTH : SLICE_DEPTH));
-    for (int k = 0; k < product->K; k += depth) {
-        slice->a = corner(product->a, product->in_type, product->a_stride, product->is_a_transposed, row, k);
-        slice->b =
-            corner(product->b, product->in_type, product->b_stride, product->is_b_transposed, k, column);
-        slice->depth = min_int(depth, product->K - k);
-        slice->accumulates = k > 0 || product->accumulates;
-        if (product->in_type == DTYPE_FP32) {
-            slice_sgemm(slice, slice->a, product->a_stride, slice->b, product->b_stride);
-        } else if (is_widened || !slice_primitive(slice)) {
-            slice_widened(slice);
+    float *out = tile->out;
+    const char *a = tile->a, *b = tile->b;
+    size_t panel_bytes = (size_t)tile->depth * sizeof(float);
+    for (int column = 0; column < columns; column += kernel->panel_columns) {
+        tile->b = b + (size_t)column * panel_bytes;
+        tile->columns = min_int(kernel->panel_columns, columns - column);
+        for (int row = 0; row < rows; row += kernel->panel_rows) {
+            tile->a = a + (size_t)row * panel_bytes;
+            tile->rows = min_int(kernel->panel_rows, rows - row);
+            tile->out = out + row * tile->out_stride + column;
+            kernel->multiply(tile);
         }
     }
 }
 
-static void run_tile(const Matmul *product, const TilePlan *plan, int row_tile, int column_tile)
+/* The tile at `row` and `column` of the product, slice by slice. */
+static void sum_slices(const MatmulKernel *kernel, const Matmul *product, MatmulTile tile, int row, int rows,
+                       int column, int columns)
+{
+    DType type = product->in_type;
+    int depth_max = min_int(product->K, kernel->depth_max);
+    void *a = scratch_get(&worker.a, packed_bytes(kernel, rows, kernel->panel_rows, depth_max));
+    void *b = scratch_get(&worker.b, packed_bytes(kernel, columns, kernel->panel_columns, depth_max));
+    for (int k = 0; k < product->K; k += depth_max) {
+        MatmulBlock a_block = {.stride = product->a_stride,
+                               .is_depth_contiguous = !product->is_a_transposed,
+                               .count = rows,
+                               .depth = min_int(depth_max, product->K - k)};
+        MatmulBlock b_block = {.stride = product->b_stride,
+                               .is_depth_contiguous = product->is_b_transposed,
+                               .count = columns,
+                               .depth = a_block.depth};
+        a_block.data = corner(product->a, type, product->a_stride, product->is_a_transposed, row, k);
+        b_block.data = corner(product->b, type, product->b_stride, product->is_b_transposed, k, column);
+        kernel->pack_a(a, &a_block);
+        kernel->pack_b(b, &b_block);
+        MatmulTile panels = tile;
+        panels.a = a;
+        panels.b = b;
+        panels.depth = round_up(a_block.depth, kernel->depth_step) / kernel->values_per_dword;
+        panels.accumulates = k > 0 || product->accumulates;
+        multiply_panels(kernel, &panels, rows, columns);
+    }
+}
+
+static void run_tile(const MatmulKernel *kernel, const Matmul *product, const TilePlan *plan, int row_tile,
+                     int column_tile)
 {
     int row = row_tile * plan->rows, column = column_tile * plan->columns;
-    Slice slice = {.product = product,
-                   .rows = min_int(plan->rows, product->M - row),
-                   .columns = min_int(plan->columns, product->N - column)};
+    int rows = min_int(plan->rows, product->M - row), columns = min_int(plan->columns, product->N - column);
+    MatmulTile tile = {.out_stride = product->out_stride};
     if (product->out != NULL) {
-        slice.out = product->out + row * product->out_stride + column;
-        slice.out_stride = product->out_stride;
+        tile.out = product->out + row * product->out_stride + column;
     } else {
-        slice.out_stride = slice.columns;
-        slice.out = scratch_get(&worker.tile, (size_t)slice.rows * (size_t)slice.columns * sizeof(float));
+        tile.out_stride = columns;
+        tile.out = scratch_get(&worker.tile, (size_t)rows * (size_t)columns * sizeof(float));
     }
-    sum_slices(&slice, row, column);
+    sum_slices(kernel, product, tile, row, rows, column, columns);
     if (product->epilogue != NULL) {
-        product->epilogue(slice.out, slice.out_stride, row, slice.rows, column, slice.columns,
-                          product->context);
+        product->epilogue(tile.out, tile.out_stride, row, rows, column, columns, product->context);
+    }
+}
+
+/* ---- the product ----------------------------------------------------------------------------- */
+
+static void multiply_with(const MatmulKernel *kernel, const Matmul *product)
+{
+    CHECK(product->M > 0 && product->N > 0 && product->K > 0, "matrix product of %d x %d x %d", product->M,
+          product->N, product->K);
+    CHECK(product->out != NULL || !product->accumulates, "matrix product adds to no output");
+    pthread_once(&worker_once, worker_make_key);
+    int is_small = (double)product->M * product->N * product->K <= SERIAL_PRODUCTS_MAX;
+    int threads = is_small || omp_in_parallel() ? 1 : omp_get_max_threads();
+    TilePlan plan = plan_tiles(kernel, product, threads);
+    int64_t tiles = (int64_t)plan.row_tiles * plan.column_tiles;
+    /* The longer way is walked slowly, so that the larger input is read from memory once. */
+    int is_by_columns = plan.column_tiles >= plan.row_tiles;
+    int inner_tiles = is_by_columns ? plan.row_tiles : plan.column_tiles;
+#pragma omp parallel if (threads > 1 && tiles > 1)
+    {
+        worker_start();
+        if (kernel->begin) {
+            kernel->begin();
+        }
+#pragma omp for schedule(dynamic, 1)
+        for (int64_t i = 0; i < tiles; i++) {
+            int outer = (int)(i / inner_tiles), inner = (int)(i % inner_tiles);
+            run_tile(kernel, product, &plan, is_by_columns ? inner : outer, is_by_columns ? outer : inner);
+        }
+        if (kernel->end) {
+            kernel->end();
+        }
     }
 }
 
 void matmul(const Matmul *product)
 {
-    CHECK(product->M > 0 && product->N > 0 && product->K > 0, "matrix product of %d x %d x %d", product->M,
-          product->N, product->K);
-    CHECK(product->out != NULL || !product->accumulates, "matrix product adds to no output");
-    pthread_once(&library_once, library_start);
-    TilePlan plan = plan_tiles(product);
-    int64_t tiles = (int64_t)plan.row_tiles * plan.column_tiles;
-    /* The longer way is walked slowly, so that the larger input is read from memory once. */
-    int is_by_columns = plan.column_tiles >= plan.row_tiles;
-    int inner_tiles = is_by_columns ? plan.row_tiles : plan.column_tiles;
-#pragma omp parallel if (tiles > 1)
-    {
-        worker_start();
-#pragma omp for schedule(dynamic, 1)
-        for (int64_t i = 0; i < tiles; i++) {
-            int outer = (int)(i / inner_tiles), inner = (int)(i % inner_tiles);
-            run_tile(product, &plan, is_by_columns ? inner : outer, is_by_columns ? outer : inner);
-        }
-    }
+    multiply_with(product->in_type == DTYPE_FP32 ? &matmul_fp32 : bf16_kernel, product);
 }

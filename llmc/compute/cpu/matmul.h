@@ -1,13 +1,17 @@
-/* Matrix products on the CPU, and the only door to the library that computes them.
+/* Matrix products on the CPU.
  *
- * The product is cut into tiles whose size depends on its shape and type alone, and one thread makes a whole
- * tile over the full K in a fixed order: the same bits for any number of threads.
+ * Every element of an fp32 product is one defined sum: K is cut into slices of 256, a slice is one chain of
+ * fused multiply-adds in the order of k that begins with zero, and the slices are added up in order. So its
+ * bits depend on nothing else: not on threads, tiles, instruction set or compiler. A product of bf16 inputs is
+ * as well defined for each kernel; kernels differ (dev/notes/matmul.md).
  */
 #ifndef LLMC_COMPUTE_CPU_MATMUL_H
 #define LLMC_COMPUTE_CPU_MATMUL_H
 
+#include <stddef.h>
 #include <stdint.h>
 
+#include "llmc/compute/cpu/matmul_kernel.h"
 #include "llmc/model/dtype.h"
 
 /* Called once for each finished tile, by the thread that made it and while the tile is in cache, on several
@@ -39,5 +43,16 @@ typedef struct Matmul {
  * not overlap the inputs. Scratch is kept for each thread and allocated only when a shape needs more than any
  * before it. */
 void matmul(const Matmul *product);
+
+/* The kernel for products of bf16 inputs from now on, on all threads: matmul_widened until it is set. Not
+ * while a product runs. */
+void matmul_set_bf16_kernel(const MatmulKernel *kernel);
+
+/* Bytes of scratch that each thread keeps at most. */
+size_t matmul_scratch_bytes(void);
+
+/* Whether this kernel, on this machine, computes a small product of odd sizes right: within rounding of plain
+ * arithmetic, and for fp32 to the bit. */
+int matmul_kernel_is_right(const MatmulKernel *kernel);
 
 #endif

@@ -19,4 +19,25 @@ static inline Lanes lanes_of(float value)
     return value - (Lanes){0};
 }
 
+/* Exchange rows and columns of LANES x LANES values: pairs, fours, then 128-bit halves. */
+static inline void lanes_transpose(Lanes rows[LANES])
+{
+    __m256 pairs[LANES], fours[LANES];
+    for (int i = 0; i < LANES; i += 2) {
+        pairs[i] = _mm256_unpacklo_ps((__m256)rows[i], (__m256)rows[i + 1]);
+        pairs[i + 1] = _mm256_unpackhi_ps((__m256)rows[i], (__m256)rows[i + 1]);
+    }
+    for (int i = 0; i < LANES; i += 4) {
+        for (int j = 0; j < 2; j++) {
+            __m256d low = (__m256d)pairs[i + j], high = (__m256d)pairs[i + j + 2];
+            fours[i + 2 * j] = (__m256)_mm256_unpacklo_pd(low, high);
+            fours[i + 2 * j + 1] = (__m256)_mm256_unpackhi_pd(low, high);
+        }
+    }
+    for (int j = 0; j < 4; j++) {
+        rows[j] = (Lanes)_mm256_permute2f128_ps(fours[j], fours[j + 4], 0x20);
+        rows[j + 4] = (Lanes)_mm256_permute2f128_ps(fours[j], fours[j + 4], 0x31);
+    }
+}
+
 #endif

@@ -18,4 +18,31 @@ static inline Lanes lanes_of(float value)
     return value - (Lanes){0};
 }
 
+/* Exchange rows and columns of LANES x LANES values: pairs, fours, then 128-bit quarters twice. */
+static inline void lanes_transpose(Lanes rows[LANES])
+{
+    __m512 pairs[LANES], fours[LANES], half[LANES];
+    for (int i = 0; i < LANES; i += 2) {
+        pairs[i] = _mm512_unpacklo_ps((__m512)rows[i], (__m512)rows[i + 1]);
+        pairs[i + 1] = _mm512_unpackhi_ps((__m512)rows[i], (__m512)rows[i + 1]);
+    }
+    for (int i = 0; i < LANES; i += 4) {
+        for (int j = 0; j < 2; j++) {
+            __m512d low = (__m512d)pairs[i + j], high = (__m512d)pairs[i + j + 2];
+            fours[i + 2 * j] = (__m512)_mm512_unpacklo_pd(low, high);
+            fours[i + 2 * j + 1] = (__m512)_mm512_unpackhi_pd(low, high);
+        }
+    }
+    for (int i = 0; i < LANES; i += 8) {
+        for (int j = 0; j < 4; j++) {
+            half[i + j] = _mm512_shuffle_f32x4(fours[i + j], fours[i + j + 4], 0x88);
+            half[i + j + 4] = _mm512_shuffle_f32x4(fours[i + j], fours[i + j + 4], 0xdd);
+        }
+    }
+    for (int j = 0; j < 8; j++) {
+        rows[j] = (Lanes)_mm512_shuffle_f32x4(half[j], half[j + 8], 0x88);
+        rows[j + 8] = (Lanes)_mm512_shuffle_f32x4(half[j], half[j + 8], 0xdd);
+    }
+}
+
 #endif

@@ -19,4 +19,16 @@ static inline Lanes lanes_of(float value)
     return value - (Lanes){0};
 }
 
+/* Exchange rows and columns of LANES x LANES values. */
+static inline void lanes_transpose(Lanes rows[LANES])
+{
+    float32x4x2_t low = vzipq_f32((float32x4_t)rows[0], (float32x4_t)rows[2]);
+    float32x4x2_t high = vzipq_f32((float32x4_t)rows[1], (float32x4_t)rows[3]);
+    for (int i = 0; i < 2; i++) {
+        float32x4x2_t pair = vzipq_f32(low.val[i], high.val[i]);
+        rows[2 * i] = (Lanes)pair.val[0];
+        rows[2 * i + 1] = (Lanes)pair.val[1];
+    }
+}
+
 #endif

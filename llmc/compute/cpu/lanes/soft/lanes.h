@@ -7,6 +7,7 @@
  *   Lanes            the register, of GCC's vector extension, loaded from any address
  *   lanes_fma        a * b + c, rounded once
  *   lanes_of         one value in every place
+ *   lanes_transpose  rows of a square of values become columns
  */
 #ifndef LLMC_COMPUTE_CPU_LANES_H
 #define LLMC_COMPUTE_CPU_LANES_H
@@ -41,6 +42,19 @@ static inline Lanes lanes_fma(Lanes a, Lanes b, Lanes c)
 static inline Lanes lanes_of(float value)
 {
     return value - (Lanes){0};
+}
+
+static inline void lanes_transpose(Lanes rows[LANES])
+{
+    Lanes in[LANES];
+    for (int i = 0; i < LANES; i++) {
+        in[i] = rows[i];
+    }
+    for (int i = 0; i < LANES; i++) {
+        for (int j = 0; j < LANES; j++) {
+            rows[i][j] = in[j][i];
+        }
+    }
 }
 
 #endif

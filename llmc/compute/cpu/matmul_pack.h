@@ -1,0 +1,157 @@
+/* Packing for kernels whose panels are [depth in dwords][width]: each row of a panel holds one dword of every
+ * row of A, or column of B, in it. Included by the kernels, which say what dwords are made of.
+ */
+#ifndef LLMC_COMPUTE_CPU_MATMUL_PACK_H
+#define LLMC_COMPUTE_CPU_MATMUL_PACK_H
+
+#include <string.h>
+
+#include "lanes.h"
+#include "llmc/compute/cpu/matmul_kernel.h"
+#include "llmc/model/dtype.h"
+
+typedef enum PackKind {
+    PACK_FP32,    /* fp32 values */
+    PACK_WIDENED, /* bf16 values become fp32 */
+    PACK_PAIRS    /* two bf16 values of K, the first in the low half */
+} PackKind;
+
+#define PACK_INLINE static inline __attribute__((always_inline))
+
+typedef uint32_t PackBits __attribute__((vector_size(4 * LANES), aligned(4)));
+typedef uint16_t PackHalves __attribute__((vector_size(2 * LANES), aligned(2)));
+
+PACK_INLINE PackBits pack_load_halves(const bf16 *in)
+{
+    return __builtin_convertvector(*(const PackHalves *)in, PackBits);
+}
+
+PACK_INLINE int pack_value_bytes(PackKind kind)
+{
+    return kind == PACK_FP32 ? 4 : 2;
+}
+
+PACK_INLINE int pack_values_per_dword(PackKind kind)
+{
+    return kind == PACK_PAIRS ? 2 : 1;
+}
+
+/* LANES dwords that lie side by side along K. */
+PACK_INLINE Lanes pack_load_along_depth(const char *in, PackKind kind)
+{
+    return kind == PACK_WIDENED ? (Lanes)(pack_load_halves((const bf16 *)in) << 16) : *(const Lanes *)in;
+}
+
+/* The first `bytes` bytes of what pack_load_along_depth loads, then zeros. */
+PACK_INLINE Lanes pack_load_some(const char *in, int64_t bytes, PackKind kind)
+{
+    char whole[4 * LANES] __attribute__((aligned(64))) = {0};
+    memcpy(whole, in, (size_t)bytes);
+    return pack_load_along_depth(whole, kind);
+}
+
+/* One dword of K for LANES neighbours; `next` is the stored row after, or NULL if K ends here. */
+PACK_INLINE Lanes pack_load_across_depth(const char *in, const char *next, PackKind kind)
+{
+    if (kind != PACK_PAIRS) {
+        return pack_load_along_depth(in, kind);
+    }
+    PackBits dwords = pack_load_halves((const bf16 *)in);
+    return (Lanes)(next ? dwords | pack_load_halves((const bf16 *)next) << 16 : dwords);
+}
+
+/* Where LANES neighbours from `row` on, a multiple of LANES, have their dwords. */
+PACK_INLINE float *pack_panel(float *out, int row, int64_t depth, int width)
+{
+    return out + row / width * width * depth + row % width;
+}
+
+/* The rest of a square: `count` rows (none if negative) of `bytes` bytes; zeros are added in both ways. */
+PACK_INLINE void pack_load_edge(Lanes square[LANES], const char *in, int64_t stride_bytes, int count,
+                                int64_t bytes, PackKind kind)
+{
+    for (int i = 0; i < LANES; i++) {
+        square[i] = i < count ? pack_load_some(in + i * stride_bytes, bytes, kind) : lanes_of(0);
+    }
+}
+
+/* Stored rows run along K: squares of LANES rows and LANES dwords are transposed. */
+PACK_INLINE void pack_transposed(float *out, const MatmulBlock *block, int width, PackKind kind)
+{
+    int64_t value_bytes = pack_value_bytes(kind), row_bytes = block->depth * value_bytes;
+    int64_t dword_bytes = value_bytes * pack_values_per_dword(kind);
+    int64_t depth = (row_bytes + dword_bytes - 1) / dword_bytes;
+    int64_t stride_bytes = block->stride * value_bytes, square_bytes = LANES * dword_bytes;
+    int end = (block->count + width - 1) / width * width;
+    for (int row = 0; row < end; row += LANES) {
+        const char *in = (const char *)block->data + row * stride_bytes;
+        float *panel = pack_panel(out, row, depth, width);
+        int count = block->count - row;
+        for (int64_t dword = 0; dword < depth; dword += LANES) {
+            int64_t bytes = row_bytes - dword * dword_bytes;
+            Lanes square[LANES];
+            if (count >= LANES && bytes >= square_bytes) {
+                for (int i = 0; i < LANES; i++) {
+                    square[i] = pack_load_along_depth(in + i * stride_bytes, kind);
+                    __builtin_prefetch(in + (i + LANES) * stride_bytes);
+                }
+            } else {
+                pack_load_edge(square, in, stride_bytes, count, bytes < square_bytes ? bytes : square_bytes,
+                               kind);
+            }
+            lanes_transpose(square);
+            int64_t stored = depth - dword < LANES ? depth - dword : LANES;
+            for (int64_t i = 0; i < stored; i++) {
+                *(Lanes *)(panel + (dword + i) * width) = square[i];
+            }
+            in += square_bytes;
+        }
+    }
+}
+
+/* Stored rows run along the panels' width: they are copied, a few rows at a time. */
+PACK_INLINE void pack_straight(float *out, const MatmulBlock *block, int width, PackKind kind)
+{
+    enum { ROWS = 16 };
+    int per_dword = pack_values_per_dword(kind);
+    int64_t value_bytes = pack_value_bytes(kind), stride_bytes = block->stride * value_bytes;
+    int64_t depth = (block->depth + per_dword - 1) / per_dword;
+    int end = (block->count + width - 1) / width * width;
+    for (int64_t first = 0; first < depth; first += ROWS) {
+        int64_t last = first + ROWS < depth ? first + ROWS : depth;
+        for (int column = 0; column < end; column += LANES) {
+            int64_t bytes = (block->count - column) * value_bytes;
+            const char *in = (const char *)block->data + column * value_bytes;
+            float *panel = pack_panel(out, column, depth, width);
+            for (int64_t dword = first; dword < last; dword++) {
+                const char *from = in + dword * per_dword * stride_bytes;
+                const char *next = dword * per_dword + 1 < block->depth ? from + stride_bytes : NULL;
+                __builtin_prefetch(from + ROWS * per_dword * stride_bytes);
+                Lanes values = lanes_of(0);
+                if (bytes >= LANES * value_bytes) {
+                    values = pack_load_across_depth(from, next, kind);
+                } else if (bytes > 0) {
+                    char whole[2][4 * LANES] __attribute__((aligned(64))) = {0};
+                    memcpy(whole[0], from, (size_t)bytes);
+                    if (kind == PACK_PAIRS && next) {
+                        memcpy(whole[1], next, (size_t)bytes);
+                    }
+                    values = pack_load_across_depth(whole[0], whole[1], kind);
+                }
+                *(Lanes *)(panel + dword * width) = values;
+            }
+        }
+    }
+}
+
+/* Whole panels of `width` rows of A or columns of B, a multiple of LANES. */
+PACK_INLINE void pack_panels(void *panels, const MatmulBlock *block, int width, PackKind kind)
+{
+    if (block->is_depth_contiguous) {
+        pack_transposed(panels, block, width, kind);
+    } else {
+        pack_straight(panels, block, width, kind);
+    }
+}
+
+#endif
