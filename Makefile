@@ -50,9 +50,13 @@ endif
 vector_bits   = $(if $(filter %v4,$(1)),512,256)
 march         = $(if $(filter portable,$(1)),,-march=$(1) -mprefer-vector-width=$(call vector_bits,$(1)))
 lanes         = $(if $(filter %v4,$(1)),avx512,$(if $(filter %v3,$(1)),avx2,$(if $(filter aarch64,$(MACHINE)),neon,soft)))
-symbol        = cpu_backend_$(subst -,_,$(1))
+symbol        = cpu_level_$(subst -,_,$(1))
 CPU_SOURCES  := $(wildcard llmc/compute/cpu/*.c)
-cpu_objects   = $(CPU_SOURCES:llmc/compute/cpu/%.c=$(B)/cpu/$(1)/%.o)
+# Kernels that only some CPUs of the level x86-64-v4 can run.
+BF16_SOURCES := $(wildcard llmc/compute/cpu/x86/*.c)
+BF16_FLAGS   := -Illmc/compute/cpu/x86 -mavx512bf16 -mamx-tile -mamx-bf16
+level_sources = $(CPU_SOURCES) $(if $(filter %v4,$(1)),$(BF16_SOURCES))
+cpu_objects   = $(patsubst llmc/compute/cpu/%.c,$(B)/cpu/$(1)/%.o,$(call level_sources,$(1)))
 LEVEL_OBJECTS := $(LEVELS:%=$(B)/cpu/%.o)
 # The CUDA program. For the host variants, which bring an NCCL of their own, see below.
 CUDA_SOURCES := $(wildcard llmc/*/cuda/*.cu) $(filter-out $(if $(filter 1,$(NCCL)),%_missing.cu, \
@@ -150,16 +154,18 @@ $(B)/llmc/text/vocabulary.o: llmc/text/gpt2_vocab/vocab.bpe Makefile
 	    $(CC) -O0 -x c -c -o $@ -
 
 level_flags   = $(call march,$(1)) -Illmc/compute/cpu/lanes/$(call lanes,$(1)) -DCPU_LEVEL_NAME='"$(1)"' \
-                -DCPU_BACKEND=$(call symbol,$(1))
+                -DCPU_LEVEL=$(call symbol,$(1))
 define level_rules
 $(B)/cpu/$(1)/%.o: llmc/compute/cpu/%.c Makefile
 	$$(call say,CC,"$$< ($(1))")
-	$$(into) $$(CC) $$(CPPFLAGS) $$(CFLAGS) $(call level_flags,$(1)) -c -o $$@ $$<
+	$$(into) $$(CC) $$(CPPFLAGS) $$(CFLAGS) $(call level_flags,$(1)) \
+	    $$(if $$(findstring /x86/,$$<),$(BF16_FLAGS)) -c -o $$@ $$<
 $(B)/ops/$(1)/%.o: dev/ops/%.c Makefile
 	$$(call say,CC,"$$< ($(1))")
 	$$(into) $$(CC) $$(CPPFLAGS) $$(CFLAGS) $(call level_flags,$(1)) -c -o $$@ $$<
 $(B)/cpu/$(1).o: $(call cpu_objects,$(1))
-	$$(Q)$$(CC) -r -nostdlib -o $$@ $$^ && $$(OBJCOPY) --keep-global-symbol=$(call symbol,$(1)) $$@
+	$$(Q)$$(CC) -r -nostdlib -o $$@ $$^ && $$(OBJCOPY) --wildcard --keep-global-symbol='cpu_level_x86_64_*' \
+	    --keep-global-symbol='cpu_level_portable' $$@
 $(B)/ops/$(1)/%: $(B)/ops/$(1)/%.o $(call cpu_objects,$(1)) $(B)/libllmc.a
 	$$(call say,LINK,$$@)
 	$$(into) $$(CC) $$(CFLAGS) $$(LDFLAGS) -o $$@ $$(parts) -lcmocka $$(LDLIBS)

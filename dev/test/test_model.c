@@ -132,10 +132,10 @@ static void check_slopes(const Backend *backend, float dropout)
 
 static void for_each_level(void (*check)(const Backend *backend))
 {
-    const Backend *backends[CPU_LEVELS_MAX];
-    int count = cpu_levels(backends);
+    const CpuLevel *levels[CPU_LEVELS_MAX];
+    int count = cpu_levels(levels);
     for (int i = 0; i < count; i++) {
-        check(backends[i]);
+        check(levels[i]->backend);
     }
 }
 
@@ -406,9 +406,9 @@ static void test_too_large_a_model_is_refused(void **state)
     config.sequence_tokens = 1 << 20;
     config.batch_size = 64;
     Error error = {""};
-    const Backend *backends[CPU_LEVELS_MAX];
-    cpu_levels(backends);
-    assert_null(backends[0]->create(&config, &error));
+    const CpuLevel *levels[CPU_LEVELS_MAX];
+    cpu_levels(levels);
+    assert_null(levels[0]->backend->create(&config, &error));
     assert_non_null(strstr(error.text, "batch_size"));
 }
 

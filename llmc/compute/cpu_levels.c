@@ -1,26 +1,71 @@
 #define _GNU_SOURCE
 #include "llmc/compute/cpu_levels.h"
 
+#include <setjmp.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+const char *cpu_level_name(const CpuLevel *level)
+{
+    return level->backend->name + strlen("cpu ");
+}
+
+static sigjmp_buf missing_instruction;
+
+static void jump_out(int signal_number)
+{
+    siglongjmp(missing_instruction, signal_number);
+}
+
+/* NULL, or what is wrong with this level on this machine. */
+static const char *fault_of(const CpuLevel *level)
+{
+    struct sigaction action = {.sa_handler = jump_out}, before;
+    const char *volatile fault = "an instruction of it is missing";
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGILL, &action, &before);
+    if (sigsetjmp(missing_instruction, 1) == 0) {
+        fault = level->is_right() ? NULL : "its matrix products come out wrong";
+    }
+    sigaction(SIGILL, &before, NULL);
+    return fault;
+}
+
+static const Backend *best_level(const CpuLevel *levels[], int count, Error *error)
+{
+    const char *fault = NULL;
+    for (int i = 0; i < count; i++) {
+        fault = fault_of(levels[i]);
+        if (!fault) {
+            return levels[i]->backend;
+        }
+        error_print("CPU level %s: %s on this machine; trying the next", cpu_level_name(levels[i]), fault);
+    }
+    error_set(error, "no CPU level works on this machine; the last: %s", fault);
+    return NULL;
+}
+
 const Backend *cpu_backend(Error *error)
 {
-    const Backend *backends[CPU_LEVELS_MAX];
-    int count = cpu_levels(backends);
+    const CpuLevel *levels[CPU_LEVELS_MAX];
+    int count = cpu_levels(levels);
     const char *wanted = getenv("CPU_LEVEL");
     if (!wanted || !*wanted) {
-        return backends[0];
+        return best_level(levels, count, error);
     }
     char names[256] = "";
     for (int i = 0; i < count; i++) {
-        const char *level = backends[i]->name + strlen("cpu ");
-        if (strcmp(level, wanted) == 0) {
-            return backends[i];
+        if (strcmp(cpu_level_name(levels[i]), wanted) == 0) {
+            const char *fault = fault_of(levels[i]);
+            if (fault) {
+                error_set(error, "CPU_LEVEL=%s: %s on this machine; leave CPU_LEVEL out", wanted, fault);
+            }
+            return fault ? NULL : levels[i]->backend;
         }
         strncat(names, " ", sizeof(names) - strlen(names) - 1);
-        strncat(names, level, sizeof(names) - strlen(names) - 1);
+        strncat(names, cpu_level_name(levels[i]), sizeof(names) - strlen(names) - 1);
     }
     error_set(error, "CPU_LEVEL=%s: expected one that this machine runs:%s", wanted, names);
     return NULL;

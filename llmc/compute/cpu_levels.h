@@ -1,6 +1,6 @@
 /* The CPU backend is compiled once for each level of the instruction set; the best one that this machine runs
- * is chosen when the program starts. Results are the same for any number of threads, but may differ between
- * levels in rounding.
+ * is chosen when the program starts. In fp32 all levels compute the same bits. In bf16 a level is as exact as
+ * any other, but kernels for matrix products add in different orders, so bits are the same within one only.
  */
 #ifndef LLMC_COMPUTE_CPU_LEVELS_H
 #define LLMC_COMPUTE_CPU_LEVELS_H
@@ -11,13 +11,24 @@
 extern "C" {
 #endif
 
-enum { CPU_LEVELS_MAX = 4 };
+enum { CPU_LEVELS_MAX = 8 };
 
-/* Backends that this machine can run, best first. Returns how many were written. */
-int cpu_levels(const Backend *backends[CPU_LEVELS_MAX]);
+/* One way to compute on this kind of CPU. */
+typedef struct CpuLevel {
+    const Backend *backend;
+    int (*is_right)(void); /* whether its matrix products come out right, tried on a small one */
+} CpuLevel;
 
-/* The best one, or the one named by the environment variable CPU_LEVEL ("x86-64-v2", for tests and
- * comparisons). Returns NULL with *error set when that name is unknown or cannot run here. */
+/* The name of a level is that of its backend without "cpu ". */
+const char *cpu_level_name(const CpuLevel *level);
+
+/* Levels that this machine says it can run, best first. Returns how many were written. */
+int cpu_levels(const CpuLevel *levels[CPU_LEVELS_MAX]);
+
+/* The best one, or the one named by the environment variable CPU_LEVEL ("x86-64-v2", to reproduce the run of
+ * another machine, or to compare). A level whose products are wrong, or whose instructions are missing though
+ * CPUID has them (a hypervisor, an emulator), is left out with a line on stderr. Returns NULL with *error set
+ * when the name is unknown or that level cannot run here. Call before other threads are started. */
 const Backend *cpu_backend(Error *error);
 
 /* Call first of all in main. Threads of libgomp spin at barriers before they sleep; where cores are shared

@@ -1,5 +1,5 @@
-/* The table of this level's CPU backend; the Makefile gives CPU_BACKEND and CPU_LEVEL_NAME for each level. */
-#include "llmc/compute/cpu/cpu_model.h"
+/* The table of this level's CPU backend; the Makefile gives CPU_LEVEL and CPU_LEVEL_NAME for each level. */
+#include "llmc/compute/cpu/cpu_backend.h"
 
 #include "llmc/base/clock.h"
 #include "llmc/base/memory.h"
@@ -9,7 +9,7 @@ static float *state_arena(const Model *model, StateKind kind)
     return kind == STATE_WEIGHTS ? model->weights : kind == STATE_MOMENT1 ? model->moment1 : model->moment2;
 }
 
-static void write_state(Model *model, StateKind kind, int64_t offset, const float *values, int64_t count)
+void cpu_backend_write_state(Model *model, StateKind kind, int64_t offset, const float *values, int64_t count)
 {
     memcpy(state_arena(model, kind) + offset, values, (size_t)count * sizeof(float));
     if (kind == STATE_WEIGHTS && model->weights_low) {
@@ -17,7 +17,7 @@ static void write_state(Model *model, StateKind kind, int64_t offset, const floa
     }
 }
 
-static void read_state(const Model *model, StateKind kind, int64_t offset, float *values, int64_t count)
+void cpu_backend_read_state(const Model *model, StateKind kind, int64_t offset, float *values, int64_t count)
 {
     if (kind == STATE_GRADIENTS) {
         cpu_model_read_gradients(model, offset, values, count);
@@ -27,13 +27,15 @@ static void read_state(const Model *model, StateKind kind, int64_t offset, float
 }
 
 /* Clocks and vector units differ too much to name one peak. */
-static void describe(ModelFacts *facts, const Model *model)
+void cpu_backend_describe(ModelFacts *facts, const Model *model)
 {
-    *facts = (ModelFacts){.memory_bytes = model->bytes, .device = CPU_LEVEL_NAME};
+    /* fp32 is rounded alike by all levels, bf16 as the kernel for products does it. */
+    const char *device = model->config.dtype == DTYPE_FP32 ? "cpu fp32" : model->bf16_kernel->name;
+    *facts = (ModelFacts){.memory_bytes = model->bytes, .device = device};
 }
 
 /* Nothing is queued: the time of a mark is that of the call. */
-static void mark(Model *model, int index)
+void cpu_backend_mark(Model *model, int index)
 {
     if (index >= model->mark_capacity) {
         int capacity = 2 * index + 64;
@@ -44,23 +46,22 @@ static void mark(Model *model, int index)
     model->marks[index] = clock_ms();
 }
 
-static double mark_ms(const Model *model, int index)
+double cpu_backend_mark_ms(const Model *model, int index)
 {
     return model->marks[index];
 }
 
-const Backend CPU_BACKEND;
-const Backend CPU_BACKEND = {.name = "cpu " CPU_LEVEL_NAME,
-                             .create = cpu_model_create,
-                             .release = cpu_model_release,
-                             .write_state = write_state,
-                             .read_state = read_state,
-                             .train_slot = cpu_model_train_slot,
-                             .gradients = cpu_model_gradients,
-                             .update = cpu_model_update,
-                             .evaluate = cpu_model_evaluate,
-                             .decode = cpu_model_decode,
-                             .describe = describe,
-                             .mark = mark,
-                             .mark_ms = mark_ms,
-                             .reducer = &host_reducer};
+static Model *create(const ModelConfig *config, Error *error)
+{
+    return cpu_model_create(config, &matmul_widened, error);
+}
+
+static int is_right(void)
+{
+    return matmul_kernel_is_right(&matmul_fp32) && matmul_kernel_is_right(&matmul_widened);
+}
+
+static const Backend backend = CPU_BACKEND_TABLE(CPU_LEVEL_NAME, create);
+
+extern const CpuLevel CPU_LEVEL;
+const CpuLevel CPU_LEVEL = {.backend = &backend, .is_right = is_right};

@@ -11,6 +11,7 @@
 #include "llmc/compute/backend.h"
 #include "llmc/compute/cpu/attention.h"
 #include "llmc/compute/cpu/embedding.h"
+#include "llmc/compute/cpu/matmul.h"
 #include "llmc/compute/cpu/vector.h"
 
 /* What backward needs of one block. Without gradients all blocks share one. */
@@ -52,6 +53,7 @@ typedef struct DecodeBuffers {
 
 struct Model {
     ModelConfig config;
+    const MatmulKernel *bf16_kernel;
     ParamTable table;
     int threads; /* at most so many work in attention: its scratch is made for them */
     int Vp;
@@ -92,7 +94,8 @@ struct Model {
 };
 
 /* ---- model_create.c */
-Model *cpu_model_create(const ModelConfig *config, Error *error);
+/* As Backend's create; bf16_kernel multiplies where the model's dtype is bf16. */
+Model *cpu_model_create(const ModelConfig *config, const MatmulKernel *bf16_kernel, Error *error);
 void cpu_model_release(Model *model);
 /* Zeroed memory that the model owns; NULL while it only plans. */
 void *cpu_model_alloc(Model *model, int64_t count, size_t element_bytes, const char *what);

@@ -129,6 +129,7 @@ void cpu_model_decode(Model *model, const int32_t *tokens, int count, int positi
     DecodeBuffers *d = &model->decode;
     int C = model->config.shape.n_embd;
     int lnf = params_lnf_weight_index(&model->table);
+    matmul_set_bf16_kernel(model->bf16_kernel);
     if (!d->cache) {
         create_buffers(model);
     }

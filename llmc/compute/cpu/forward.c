@@ -42,6 +42,7 @@ void cpu_model_forward(Model *model, const int32_t *tokens, const SlotContext *c
     int T = model->config.sequence_tokens;
     int L = shape->n_layer;
     Dropout dropout = model_dropout(model, context, L, 0);
+    matmul_set_bf16_kernel(model->bf16_kernel);
     embedding_forward(model->blocks[0].residual, tokens, model_vector(model, params_wte_index()),
                       model_vector(model, params_wpe_index()), B, T, shape->n_embd, &dropout);
     for (int l = 0; l < L; l++) {

@@ -228,7 +228,7 @@ static void run_tile(const MatmulKernel *kernel, const Matmul *product, const Ti
 
 /* ---- the product ----------------------------------------------------------------------------- */
 
-static void multiply_with(const MatmulKernel *kernel, const Matmul *product)
+void matmul_with(const MatmulKernel *kernel, const Matmul *product)
 {
     CHECK(product->M > 0 && product->N > 0 && product->K > 0, "matrix product of %d x %d x %d", product->M,
           product->N, product->K);
@@ -260,5 +260,5 @@ static void multiply_with(const MatmulKernel *kernel, const Matmul *product)
 
 void matmul(const Matmul *product)
 {
-    multiply_with(product->in_type == DTYPE_FP32 ? &matmul_fp32 : bf16_kernel, product);
+    matmul_with(product->in_type == DTYPE_FP32 ? &matmul_fp32 : bf16_kernel, product);
 }

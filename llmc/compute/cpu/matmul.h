@@ -44,6 +44,9 @@ typedef struct Matmul {
  * before it. */
 void matmul(const Matmul *product);
 
+/* The same by this kernel, whose inputs are of the product's type. */
+void matmul_with(const MatmulKernel *kernel, const Matmul *product);
+
 /* The kernel for products of bf16 inputs from now on, on all threads: matmul_widened until it is set. Not
  * while a product runs. */
 void matmul_set_bf16_kernel(const MatmulKernel *kernel);
@@ -51,8 +54,8 @@ void matmul_set_bf16_kernel(const MatmulKernel *kernel);
 /* Bytes of scratch that each thread keeps at most. */
 size_t matmul_scratch_bytes(void);
 
-/* Whether this kernel, on this machine, computes a small product of odd sizes right: within rounding of plain
- * arithmetic, and for fp32 to the bit. */
+/* Whether this kernel, on this machine, computes products of odd sizes right, to the bit. On the calling
+ * thread alone: an instruction that is missing raises SIGILL there. Not for several threads at once. */
 int matmul_kernel_is_right(const MatmulKernel *kernel);
 
 #endif

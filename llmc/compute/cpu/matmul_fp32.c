@@ -1,114 +1,33 @@
 /* Products of fp32 values: each slice of K is one chain of fused multiply-adds, k after k, that begins with
  * zero. Tiles, vector width and threads do not change a bit of it.
  */
-#include "llmc/compute/cpu/matmul_pack.h"
+#include "llmc/compute/cpu/matmul_lanes.h"
 
-/* The tile's sums fill three quarters of the registers; one row of B, and a value of A, the rest. */
-enum { ROWS = LANE_REGISTERS / 4, VECTORS = 3, COLUMNS = VECTORS * LANES, SLICE_DEPTH = 256 };
-enum { PANEL_ROWS = (int)ROWS > (int)LANES ? (int)ROWS : (int)LANES }; /* packed together */
+enum { SLICE_DEPTH = 256 };
 
-/* Add a tile that sticks out of the product, or is stored elsewhere first for another reason. */
-static void store_part(const MatmulTile *tile, Lanes sums[ROWS][VECTORS])
-{
-    for (int i = 0; i < tile->rows; i++) {
-        float *out = tile->out + i * tile->out_stride;
-        const float *row = (const float *)sums[i];
-        for (int j = 0; j < tile->columns; j++) {
-            out[j] = tile->accumulates ? out[j] + row[j] : row[j];
-        }
-    }
-}
-
-static inline __attribute__((always_inline)) void store_whole(const MatmulTile *tile,
-                                                              Lanes sums[ROWS][VECTORS], int rows)
-{
-    for (int i = 0; i < rows; i++) {
-        Lanes *out = (Lanes *)(tile->out + i * tile->out_stride);
-        for (int j = 0; j < VECTORS; j++) {
-            out[j] = tile->accumulates ? out[j] + sums[i][j] : sums[i][j];
-        }
-    }
-}
-
-static inline __attribute__((always_inline)) void multiply_rows(const MatmulTile *tile, int rows)
-{
-    Lanes sums[ROWS][VECTORS];
-    const float *a = tile->a, *b = tile->b;
-    if (tile->accumulates) {
-        for (int i = 0; i < rows; i++) {
-            for (int j = 0; j < VECTORS; j++) {
-                __builtin_prefetch(tile->out + i * tile->out_stride + j * LANES, 1);
-            }
-        }
-    }
-    for (int i = 0; i < rows; i++) {
-        for (int j = 0; j < VECTORS; j++) {
-            sums[i][j] = lanes_of(0);
-        }
-    }
-    for (int k = 0; k < tile->depth; k++) {
-        Lanes right[VECTORS];
-        for (int j = 0; j < VECTORS; j++) {
-            right[j] = *(const Lanes *)(b + j * LANES);
-        }
-        for (int i = 0; i < rows; i++) {
-            Lanes left = lanes_of(a[i]);
-            for (int j = 0; j < VECTORS; j++) {
-                sums[i][j] = lanes_fma(left, right[j], sums[i][j]);
-            }
-        }
-        a += PANEL_ROWS;
-        b += COLUMNS;
-    }
-    if (tile->rows == rows && tile->columns == COLUMNS) {
-        store_whole(tile, sums, rows);
-    } else {
-        Lanes stored[ROWS][VECTORS]; /* sums itself must not need an address: it lies in registers */
-        for (int i = 0; i < rows; i++) {
-            for (int j = 0; j < VECTORS; j++) {
-                stored[i][j] = sums[i][j];
-            }
-        }
-        store_part(tile, stored);
-    }
-}
-
-/* A few rows, as when sampling, are not multiplied with the zeros that fill their panel. */
 static void multiply(const MatmulTile *panels)
 {
-    MatmulTile tile = *panels;
-    for (int row = 0; row < panels->rows; row += ROWS) {
-        tile.out = panels->out + row * panels->out_stride;
-        tile.a = (const float *)panels->a + row;
-        tile.rows = panels->rows - row < ROWS ? panels->rows - row : ROWS;
-        if (tile.rows == 1) {
-            multiply_rows(&tile, 1);
-        } else if (tile.rows <= ROWS / 2) {
-            multiply_rows(&tile, ROWS / 2);
-        } else {
-            multiply_rows(&tile, ROWS);
-        }
-    }
+    matmul_lanes_multiply(panels, lanes_fma);
 }
 
 static void pack_a(void *panels, const MatmulBlock *block)
 {
-    pack_panels(panels, block, PANEL_ROWS, PACK_FP32);
+    pack_panels(panels, block, PANEL_ROWS, 1, PACK_FP32);
 }
 
 static void pack_b(void *panels, const MatmulBlock *block)
 {
-    pack_panels(panels, block, COLUMNS, PACK_FP32);
+    pack_panels(panels, block, COLUMNS, 1, PACK_FP32);
 }
 
 static void pack_a_widened(void *panels, const MatmulBlock *block)
 {
-    pack_panels(panels, block, PANEL_ROWS, PACK_WIDENED);
+    pack_panels(panels, block, PANEL_ROWS, 1, PACK_WIDENED);
 }
 
 static void pack_b_widened(void *panels, const MatmulBlock *block)
 {
-    pack_panels(panels, block, COLUMNS, PACK_WIDENED);
+    pack_panels(panels, block, COLUMNS, 1, PACK_WIDENED);
 }
 
 const MatmulKernel matmul_fp32 = {.name = "fp32",

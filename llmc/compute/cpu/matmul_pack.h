@@ -50,14 +50,34 @@ PACK_INLINE Lanes pack_load_some(const char *in, int64_t bytes, PackKind kind)
     return pack_load_along_depth(whole, kind);
 }
 
-/* One dword of K for LANES neighbours; `next` is the stored row after, or NULL if K ends here. */
-PACK_INLINE Lanes pack_load_across_depth(const char *in, const char *next, PackKind kind)
+/* One dword of K for LANES neighbours that lie side by side from `column` on; zeros beyond the block. */
+PACK_INLINE Lanes pack_load_across_depth(const MatmulBlock *block, int column, int64_t dword, PackKind kind)
 {
-    if (kind != PACK_PAIRS) {
-        return pack_load_along_depth(in, kind);
+    int per_dword = pack_values_per_dword(kind);
+    int64_t value_bytes = pack_value_bytes(kind), stride_bytes = block->stride * value_bytes;
+    int64_t bytes = (block->count - column) * value_bytes;
+    int64_t k = dword * per_dword;
+    const char *in = (const char *)block->data + k * stride_bytes + column * value_bytes;
+    if (bytes <= 0 || k >= block->depth) {
+        return lanes_of(0);
     }
-    PackBits dwords = pack_load_halves((const bf16 *)in);
-    return (Lanes)(next ? dwords | pack_load_halves((const bf16 *)next) << 16 : dwords);
+    int has_pair = kind == PACK_PAIRS && k + 1 < block->depth;
+    char rows[2][4 * LANES] __attribute__((aligned(64)));
+    const char *low = in, *high = in + stride_bytes;
+    if (bytes < LANES * value_bytes) {
+        memset(rows, 0, sizeof(rows));
+        memcpy(rows[0], low, (size_t)bytes);
+        low = rows[0];
+        if (has_pair) {
+            memcpy(rows[1], high, (size_t)bytes);
+            high = rows[1];
+        }
+    }
+    if (kind != PACK_PAIRS) {
+        return pack_load_along_depth(low, kind);
+    }
+    PackBits dwords = pack_load_halves((const bf16 *)low);
+    return (Lanes)(has_pair ? dwords | pack_load_halves((const bf16 *)high) << 16 : dwords);
 }
 
 /* Where LANES neighbours from `row` on, a multiple of LANES, have their dwords. */
@@ -76,11 +96,10 @@ PACK_INLINE void pack_load_edge(Lanes square[LANES], const char *in, int64_t str
 }
 
 /* Stored rows run along K: squares of LANES rows and LANES dwords are transposed. */
-PACK_INLINE void pack_transposed(float *out, const MatmulBlock *block, int width, PackKind kind)
+PACK_INLINE void pack_transposed(float *out, const MatmulBlock *block, int width, int depth, PackKind kind)
 {
     int64_t value_bytes = pack_value_bytes(kind), row_bytes = block->depth * value_bytes;
     int64_t dword_bytes = value_bytes * pack_values_per_dword(kind);
-    int64_t depth = (row_bytes + dword_bytes - 1) / dword_bytes;
     int64_t stride_bytes = block->stride * value_bytes, square_bytes = LANES * dword_bytes;
     int end = (block->count + width - 1) / width * width;
     for (int row = 0; row < end; row += LANES) {
@@ -110,47 +129,34 @@ PACK_INLINE void pack_transposed(float *out, const MatmulBlock *block, int width
 }
 
 /* Stored rows run along the panels' width: they are copied, a few rows at a time. */
-PACK_INLINE void pack_straight(float *out, const MatmulBlock *block, int width, PackKind kind)
+PACK_INLINE void pack_straight(float *out, const MatmulBlock *block, int width, int depth, PackKind kind)
 {
     enum { ROWS = 16 };
-    int per_dword = pack_values_per_dword(kind);
-    int64_t value_bytes = pack_value_bytes(kind), stride_bytes = block->stride * value_bytes;
-    int64_t depth = (block->depth + per_dword - 1) / per_dword;
+    int64_t dword_bytes = block->stride * pack_value_bytes(kind) * pack_values_per_dword(kind);
     int end = (block->count + width - 1) / width * width;
-    for (int64_t first = 0; first < depth; first += ROWS) {
-        int64_t last = first + ROWS < depth ? first + ROWS : depth;
+    for (int first = 0; first < depth; first += ROWS) {
+        int last = first + ROWS < depth ? first + ROWS : depth;
         for (int column = 0; column < end; column += LANES) {
-            int64_t bytes = (block->count - column) * value_bytes;
-            const char *in = (const char *)block->data + column * value_bytes;
+            const char *in = (const char *)block->data + column * pack_value_bytes(kind);
             float *panel = pack_panel(out, column, depth, width);
-            for (int64_t dword = first; dword < last; dword++) {
-                const char *from = in + dword * per_dword * stride_bytes;
-                const char *next = dword * per_dword + 1 < block->depth ? from + stride_bytes : NULL;
-                __builtin_prefetch(from + ROWS * per_dword * stride_bytes);
-                Lanes values = lanes_of(0);
-                if (bytes >= LANES * value_bytes) {
-                    values = pack_load_across_depth(from, next, kind);
-                } else if (bytes > 0) {
-                    char whole[2][4 * LANES] __attribute__((aligned(64))) = {0};
-                    memcpy(whole[0], from, (size_t)bytes);
-                    if (kind == PACK_PAIRS && next) {
-                        memcpy(whole[1], next, (size_t)bytes);
-                    }
-                    values = pack_load_across_depth(whole[0], whole[1], kind);
-                }
-                *(Lanes *)(panel + dword * width) = values;
+            for (int dword = first; dword < last; dword++) {
+                __builtin_prefetch(in + (dword + ROWS) * dword_bytes);
+                *(Lanes *)(panel + (int64_t)dword * width) =
+                    pack_load_across_depth(block, column, dword, kind);
             }
         }
     }
 }
 
-/* Whole panels of `width` rows of A or columns of B, a multiple of LANES. */
-PACK_INLINE void pack_panels(void *panels, const MatmulBlock *block, int width, PackKind kind)
+/* Whole panels of `width` rows of A or columns of B, a multiple of LANES, and of a multiple of depth_step
+ * values of K. */
+PACK_INLINE void pack_panels(void *panels, const MatmulBlock *block, int width, int depth_step, PackKind kind)
 {
+    int depth = (block->depth + depth_step - 1) / depth_step * depth_step / pack_values_per_dword(kind);
     if (block->is_depth_contiguous) {
-        pack_transposed(panels, block, width, kind);
+        pack_transposed(panels, block, width, depth, kind);
     } else {
-        pack_straight(panels, block, width, kind);
+        pack_straight(panels, block, width, depth, kind);
     }
 }
 

@@ -141,6 +141,7 @@ static void alloc_backward(Model *model)
 
 static void alloc_all(Model *model)
 {
+    model->bytes += (size_t)model->threads * matmul_scratch_bytes(); /* which the threads take themselves */
     alloc_state(model);
     alloc_activations(model);
     if (!model->config.is_inference) {
@@ -148,11 +149,12 @@ static void alloc_all(Model *model)
     }
 }
 
-Model *cpu_model_create(const ModelConfig *config, Error *error)
+Model *cpu_model_create(const ModelConfig *config, const MatmulKernel *bf16_kernel, Error *error)
 {
     Model *model = memory_alloc_zeroed(1, sizeof(*model), "model");
     int64_t BT = (int64_t)config->batch_size * config->sequence_tokens;
     model->config = *config;
+    model->bf16_kernel = bf16_kernel;
     params_init(&model->table, &config->shape);
     model->threads = omp_get_max_threads();
     model->Vp = model_shape_padded_vocab(&config->shape);

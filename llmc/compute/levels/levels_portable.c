@@ -1,9 +1,9 @@
 #include "llmc/compute/cpu_levels.h"
 
-extern const Backend cpu_backend_portable;
+extern const CpuLevel cpu_level_portable;
 
-int cpu_levels(const Backend *backends[CPU_LEVELS_MAX])
+int cpu_levels(const CpuLevel *levels[CPU_LEVELS_MAX])
 {
-    backends[0] = &cpu_backend_portable;
+    levels[0] = &cpu_level_portable;
     return 1;
 }

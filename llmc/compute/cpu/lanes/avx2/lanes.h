@@ -16,7 +16,7 @@ static inline Lanes lanes_fma(Lanes a, Lanes b, Lanes c)
 
 static inline Lanes lanes_of(float value)
 {
-    return value - (Lanes){0};
+    return (Lanes)_mm256_set1_ps(value);
 }
 
 /* Exchange rows and columns of LANES x LANES values: pairs, fours, then 128-bit halves. */

@@ -15,7 +15,7 @@ static inline Lanes lanes_fma(Lanes a, Lanes b, Lanes c)
 
 static inline Lanes lanes_of(float value)
 {
-    return value - (Lanes){0};
+    return (Lanes)_mm512_set1_ps(value);
 }
 
 /* Exchange rows and columns of LANES x LANES values: pairs, fours, then 128-bit quarters twice. */

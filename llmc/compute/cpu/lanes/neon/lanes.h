@@ -16,7 +16,7 @@ static inline Lanes lanes_fma(Lanes a, Lanes b, Lanes c)
 
 static inline Lanes lanes_of(float value)
 {
-    return value - (Lanes){0};
+    return (Lanes)vdupq_n_f32(value);
 }
 
 /* Exchange rows and columns of LANES x LANES values. */

@@ -41,7 +41,7 @@ static inline Lanes lanes_fma(Lanes a, Lanes b, Lanes c)
 
 static inline Lanes lanes_of(float value)
 {
-    return value - (Lanes){0};
+    return (Lanes){value, value, value, value};
 }
 
 static inline void lanes_transpose(Lanes rows[LANES])
