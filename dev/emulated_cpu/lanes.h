@@ -9,6 +9,7 @@
 enum { LANES = 16, LANE_REGISTERS = 32 };
 
 typedef float Lanes __attribute__((vector_size(64), aligned(4)));
+typedef uint32_t LaneBits __attribute__((vector_size(64), aligned(4)));
 
 static inline Lanes lanes_fma(Lanes a, Lanes b, Lanes c)
 {
@@ -37,6 +38,15 @@ static inline void lanes_transpose(Lanes rows[LANES])
         }
     }
     memcpy(rows, out, sizeof(out));
+}
+
+static inline LaneBits lanes_load_halves(const uint16_t *in)
+{
+    LaneBits bits;
+    for (int i = 0; i < LANES; i++) {
+        bits[i] = in[i];
+    }
+    return bits;
 }
 
 #endif

@@ -2,7 +2,7 @@
  * the kernels (matmul_kernel.h).
  *
  * One thread makes a whole tile. For each slice of K it packs the tile's rows of A and columns of B into
- * scratch that stays in its second cache, and runs the kernel over all pairs of panels.
+ * scratch that stays in its caches, and runs the kernel over all pairs of panels.
  */
 #include "llmc/compute/cpu/matmul.h"
 
@@ -16,7 +16,7 @@ enum {
     TILE_ROWS_MAX = 512,
     TILE_COLUMNS_MAX = 768,
     TILE_ELEMENTS_MAX = 192 << 10,   /* 768 KB of fp32: still in the second cache when the epilogue runs */
-    DEPTH_MAX = 768,                 /* the deepest slice of any kernel */
+    DEPTH_MAX = 512,                 /* the deepest slice of any kernel */
     PANEL_MAX = 48,                  /* the widest panel */
     SERIAL_PRODUCTS_MAX = 256 << 10, /* below this a parallel region costs more than the product */
     ALIGNMENT = 64
@@ -97,7 +97,7 @@ static int min_int(int a, int b)
 
 size_t matmul_scratch_bytes(void)
 {
-    size_t packed = (size_t)(TILE_ROWS_MAX + TILE_COLUMNS_MAX + 2 * PANEL_MAX) * DEPTH_MAX * sizeof(float);
+    size_t packed = (size_t)(TILE_ROWS_MAX + 2 * PANEL_MAX) * DEPTH_MAX * sizeof(float);
     return packed + TILE_ELEMENTS_MAX * sizeof(float);
 }
 
@@ -160,69 +160,68 @@ static const void *corner(const void *matrix, DType type, int64_t stride, int is
     return (const char *)matrix + element * dtype_bytes(type);
 }
 
-/* tile (rows,columns) = or += what one slice of K contributes, from packed inputs. */
-static void multiply_panels(const MatmulKernel *kernel, MatmulTile *tile, int rows, int columns)
-{
-    float *out = tile->out;
-    const char *a = tile->a, *b = tile->b;
-    size_t panel_bytes = (size_t)tile->depth * sizeof(float);
-    for (int column = 0; column < columns; column += kernel->panel_columns) {
-        tile->b = b + (size_t)column * panel_bytes;
-        tile->columns = min_int(kernel->panel_columns, columns - column);
-        for (int row = 0; row < rows; row += kernel->panel_rows) {
-            tile->a = a + (size_t)row * panel_bytes;
-            tile->rows = min_int(kernel->panel_rows, rows - row);
-            tile->out = out + row * tile->out_stride + column;
-            kernel->multiply(tile);
-        }
-    }
-}
+/* A tile of the product, and the slice of K at hand. */
+typedef struct Region {
+    int row, rows, column, columns;
+    int k, depth;
+} Region;
 
-/* The tile at `row` and `column` of the product, slice by slice. */
-static void sum_slices(const MatmulKernel *kernel, const Matmul *product, MatmulTile tile, int row, int rows,
-                       int column, int columns)
+/* tile (rows,columns) = or += what one slice of K contributes. A is packed whole, into the second cache; B panel
+ * by panel, each of which stays in the first while all of A passes by. */
+static void add_slice(const MatmulKernel *kernel, const Matmul *product, MatmulTile tile, const Region *at)
 {
     DType type = product->in_type;
-    int depth_max = min_int(product->K, kernel->depth_max);
-    void *a = scratch_get(&worker.a, packed_bytes(kernel, rows, kernel->panel_rows, depth_max));
-    void *b = scratch_get(&worker.b, packed_bytes(kernel, columns, kernel->panel_columns, depth_max));
-    for (int k = 0; k < product->K; k += depth_max) {
-        MatmulBlock a_block = {.stride = product->a_stride,
-                               .is_depth_contiguous = !product->is_a_transposed,
-                               .count = rows,
-                               .depth = min_int(depth_max, product->K - k)};
-        MatmulBlock b_block = {.stride = product->b_stride,
-                               .is_depth_contiguous = product->is_b_transposed,
-                               .count = columns,
-                               .depth = a_block.depth};
-        a_block.data = corner(product->a, type, product->a_stride, product->is_a_transposed, row, k);
-        b_block.data = corner(product->b, type, product->b_stride, product->is_b_transposed, k, column);
-        kernel->pack_a(a, &a_block);
-        kernel->pack_b(b, &b_block);
-        MatmulTile panels = tile;
-        panels.a = a;
-        panels.b = b;
-        panels.depth = round_up(a_block.depth, kernel->depth_step) / kernel->values_per_dword;
-        panels.accumulates = k > 0 || product->accumulates;
-        multiply_panels(kernel, &panels, rows, columns);
+    size_t panel_bytes = packed_bytes(kernel, kernel->panel_rows, kernel->panel_rows, at->depth);
+    float *out = tile.out;
+    char *a_panels = scratch_get(&worker.a, packed_bytes(kernel, at->rows, kernel->panel_rows, at->depth));
+    void *b_panel =
+        scratch_get(&worker.b, packed_bytes(kernel, kernel->panel_columns, kernel->panel_columns, at->depth));
+    MatmulBlock a = {.stride = product->a_stride,
+                     .is_depth_contiguous = !product->is_a_transposed,
+                     .count = at->rows,
+                     .depth = at->depth};
+    a.data = corner(product->a, type, product->a_stride, product->is_a_transposed, at->row, at->k);
+    kernel->pack_a(a_panels, &a);
+    tile.b = b_panel;
+    tile.depth = round_up(at->depth, kernel->depth_step) / kernel->values_per_dword;
+    for (int j = 0; j < at->columns; j += kernel->panel_columns) {
+        MatmulBlock b = {.stride = product->b_stride,
+                         .is_depth_contiguous = product->is_b_transposed,
+                         .count = min_int(kernel->panel_columns, at->columns - j),
+                         .depth = at->depth};
+        b.data = corner(product->b, type, product->b_stride, product->is_b_transposed, at->k, at->column + j);
+        kernel->pack_b(b_panel, &b);
+        tile.columns = b.count;
+        for (int i = 0; i < at->rows; i += kernel->panel_rows) {
+            tile.a = a_panels + (size_t)(i / kernel->panel_rows) * panel_bytes;
+            tile.rows = min_int(kernel->panel_rows, at->rows - i);
+            tile.out = out + i * tile.out_stride + j;
+            kernel->multiply(&tile);
+        }
     }
 }
 
 static void run_tile(const MatmulKernel *kernel, const Matmul *product, const TilePlan *plan, int row_tile,
                      int column_tile)
 {
-    int row = row_tile * plan->rows, column = column_tile * plan->columns;
-    int rows = min_int(plan->rows, product->M - row), columns = min_int(plan->columns, product->N - column);
+    Region at = {.row = row_tile * plan->rows, .column = column_tile * plan->columns};
+    at.rows = min_int(plan->rows, product->M - at.row);
+    at.columns = min_int(plan->columns, product->N - at.column);
     MatmulTile tile = {.out_stride = product->out_stride};
     if (product->out != NULL) {
-        tile.out = product->out + row * product->out_stride + column;
+        tile.out = product->out + at.row * product->out_stride + at.column;
     } else {
-        tile.out_stride = columns;
-        tile.out = scratch_get(&worker.tile, (size_t)rows * (size_t)columns * sizeof(float));
+        tile.out_stride = at.columns;
+        tile.out = scratch_get(&worker.tile, (size_t)at.rows * (size_t)at.columns * sizeof(float));
     }
-    sum_slices(kernel, product, tile, row, rows, column, columns);
+    float *out = tile.out;
+    for (at.k = 0; at.k < product->K; at.k += kernel->depth_max) {
+        at.depth = min_int(kernel->depth_max, product->K - at.k);
+        tile.accumulates = at.k > 0 || product->accumulates;
+        add_slice(kernel, product, tile, &at);
+    }
     if (product->epilogue != NULL) {
-        product->epilogue(tile.out, tile.out_stride, row, rows, column, columns, product->context);
+        product->epilogue(out, tile.out_stride, at.row, at.rows, at.column, at.columns, product->context);
     }
 }
 

@@ -25,8 +25,7 @@ static void store_part(const MatmulTile *tile, Lanes sums[ROWS][VECTORS])
     }
 }
 
-PACK_INLINE void store_whole(const MatmulTile *tile,
-                                                              Lanes sums[ROWS][VECTORS], int rows)
+PACK_INLINE void store_whole(const MatmulTile *tile, Lanes sums[ROWS][VECTORS], int rows)
 {
     for (int i = 0; i < rows; i++) {
         Lanes *out = (Lanes *)(tile->out + i * tile->out_stride);

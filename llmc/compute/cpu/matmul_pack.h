@@ -18,14 +18,6 @@ typedef enum PackKind {
 
 #define PACK_INLINE static inline __attribute__((always_inline))
 
-typedef uint32_t PackBits __attribute__((vector_size(4 * LANES), aligned(4)));
-typedef uint16_t PackHalves __attribute__((vector_size(2 * LANES), aligned(2)));
-
-PACK_INLINE PackBits pack_load_halves(const bf16 *in)
-{
-    return __builtin_convertvector(*(const PackHalves *)in, PackBits);
-}
-
 PACK_INLINE int pack_value_bytes(PackKind kind)
 {
     return kind == PACK_FP32 ? 4 : 2;
@@ -39,7 +31,7 @@ PACK_INLINE int pack_values_per_dword(PackKind kind)
 /* LANES dwords that lie side by side along K. */
 PACK_INLINE Lanes pack_load_along_depth(const char *in, PackKind kind)
 {
-    return kind == PACK_WIDENED ? (Lanes)(pack_load_halves((const bf16 *)in) << 16) : *(const Lanes *)in;
+    return kind == PACK_WIDENED ? (Lanes)(lanes_load_halves((const bf16 *)in) << 16) : *(const Lanes *)in;
 }
 
 /* The first `bytes` bytes of what pack_load_along_depth loads, then zeros. */
@@ -50,34 +42,52 @@ PACK_INLINE Lanes pack_load_some(const char *in, int64_t bytes, PackKind kind)
     return pack_load_along_depth(whole, kind);
 }
 
-/* One dword of K for LANES neighbours that lie side by side from `column` on; zeros beyond the block. */
-PACK_INLINE Lanes pack_load_across_depth(const MatmulBlock *block, int column, int64_t dword, PackKind kind)
+/* One dword of K for LANES neighbours that lie side by side; `high` is the stored row after, or NULL. */
+PACK_INLINE Lanes pack_load_pairs(const char *low, const char *high, PackKind kind)
 {
-    int per_dword = pack_values_per_dword(kind);
-    int64_t value_bytes = pack_value_bytes(kind), stride_bytes = block->stride * value_bytes;
-    int64_t bytes = (block->count - column) * value_bytes;
-    int64_t k = dword * per_dword;
-    const char *in = (const char *)block->data + k * stride_bytes + column * value_bytes;
-    if (bytes <= 0 || k >= block->depth) {
-        return lanes_of(0);
-    }
-    int has_pair = kind == PACK_PAIRS && k + 1 < block->depth;
-    char rows[2][4 * LANES] __attribute__((aligned(64)));
-    const char *low = in, *high = in + stride_bytes;
-    if (bytes < LANES * value_bytes) {
-        memset(rows, 0, sizeof(rows));
-        memcpy(rows[0], low, (size_t)bytes);
-        low = rows[0];
-        if (has_pair) {
-            memcpy(rows[1], high, (size_t)bytes);
-            high = rows[1];
-        }
-    }
     if (kind != PACK_PAIRS) {
         return pack_load_along_depth(low, kind);
     }
-    PackBits dwords = pack_load_halves((const bf16 *)low);
-    return (Lanes)(has_pair ? dwords | pack_load_halves((const bf16 *)high) << 16 : dwords);
+    LaneBits dwords = lanes_load_halves((const bf16 *)low);
+    return (Lanes)(high ? dwords | lanes_load_halves((const bf16 *)high) << 16 : dwords);
+}
+
+/* The same from `column` on at the edge of a block, with zeros for what lies beyond. */
+PACK_INLINE Lanes pack_load_pairs_edge(const MatmulBlock *block, int column, int64_t dword, PackKind kind)
+{
+    int64_t value_bytes = pack_value_bytes(kind), bytes = (block->count - column) * value_bytes;
+    int64_t k = dword * pack_values_per_dword(kind), stride_bytes = block->stride * value_bytes;
+    const char *in = (const char *)block->data + k * stride_bytes + column * value_bytes;
+    char rows[2][4 * LANES] __attribute__((aligned(64))) = {{0}};
+    if (bytes > LANES * value_bytes) {
+        bytes = LANES * value_bytes;
+    }
+    if (bytes > 0 && k < block->depth) {
+        memcpy(rows[0], in, (size_t)bytes);
+        if (kind == PACK_PAIRS && k + 1 < block->depth) {
+            memcpy(rows[1], in + stride_bytes, (size_t)bytes);
+        }
+    }
+    return pack_load_pairs(rows[0], rows[1], kind);
+}
+
+/* `count` dwords of K, at most LANES, for LANES neighbours from `column` on. */
+PACK_INLINE void pack_load_rows(Lanes *rows, const MatmulBlock *block, int column, int dword, int count,
+                                PackKind kind)
+{
+    int64_t value_bytes = pack_value_bytes(kind), stride_bytes = block->stride * value_bytes;
+    int per_dword = pack_values_per_dword(kind);
+    if (column + LANES <= block->count && (dword + count) * per_dword <= block->depth) {
+        const char *in = (const char *)block->data + dword * per_dword * stride_bytes + column * value_bytes;
+        for (int i = 0; i < count; i++) {
+            rows[i] = pack_load_pairs(in, in + stride_bytes, kind);
+            in += per_dword * stride_bytes;
+        }
+    } else {
+        for (int i = 0; i < count; i++) {
+            rows[i] = pack_load_pairs_edge(block, column, dword + i, kind);
+        }
+    }
 }
 
 /* Where LANES neighbours from `row` on, a multiple of LANES, have their dwords. */
@@ -131,18 +141,20 @@ PACK_INLINE void pack_transposed(float *out, const MatmulBlock *block, int width
 /* Stored rows run along the panels' width: they are copied, a few rows at a time. */
 PACK_INLINE void pack_straight(float *out, const MatmulBlock *block, int width, int depth, PackKind kind)
 {
-    enum { ROWS = 16 };
     int64_t dword_bytes = block->stride * pack_value_bytes(kind) * pack_values_per_dword(kind);
     int end = (block->count + width - 1) / width * width;
-    for (int first = 0; first < depth; first += ROWS) {
-        int last = first + ROWS < depth ? first + ROWS : depth;
+    for (int dword = 0; dword < depth; dword += LANES) {
+        int rows = depth - dword < LANES ? depth - dword : LANES;
         for (int column = 0; column < end; column += LANES) {
             const char *in = (const char *)block->data + column * pack_value_bytes(kind);
-            float *panel = pack_panel(out, column, depth, width);
-            for (int dword = first; dword < last; dword++) {
-                __builtin_prefetch(in + (dword + ROWS) * dword_bytes);
-                *(Lanes *)(panel + (int64_t)dword * width) =
-                    pack_load_across_depth(block, column, dword, kind);
+            float *panel = pack_panel(out, column, depth, width) + (int64_t)dword * width;
+            Lanes square[LANES];
+            for (int i = 0; i < LANES; i++) {
+                __builtin_prefetch(in + (dword + LANES + i) * dword_bytes);
+            }
+            pack_load_rows(square, block, column, dword, rows, kind);
+            for (int i = 0; i < rows; i++) {
+                *(Lanes *)(panel + (int64_t)i * width) = square[i];
             }
         }
     }

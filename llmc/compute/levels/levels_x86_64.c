@@ -27,8 +27,8 @@ static CpuFeatures cpu_features(void)
     }
     if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) {
         features.has_amx_bf16 = (edx & LEAF7_EDX_AMX_BF16) && (edx & LEAF7_EDX_AMX_TILE);
-        features.has_avx512_bf16 = eax >= 1 && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) &&
-                                   (eax & LEAF7_1_EAX_AVX512_BF16);
+        features.has_avx512_bf16 =
+            eax >= 1 && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) && (eax & LEAF7_1_EAX_AVX512_BF16);
     }
     return features;
 }

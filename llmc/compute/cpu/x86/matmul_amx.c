@@ -9,12 +9,12 @@
 #include "llmc/compute/cpu/x86/bf16_kernels.h"
 
 enum {
-    TILE = 16,          /* rows of a tile register, and dwords of each */
+    TILE = 16, /* rows of a tile register, and dwords of each */
     TILE_DWORDS = TILE * TILE,
-    TILE_BYTES = 64,    /* of a row */
-    PANEL = 2 * TILE,   /* rows of A and columns of B */
+    TILE_BYTES = 64,  /* of a row */
+    PANEL = 2 * TILE, /* rows of A and columns of B */
     DEPTH_STEP = 2 * TILE,
-    SLICE_DEPTH = 768
+    SLICE_DEPTH = 384
 };
 
 _Static_assert((int)TILE == (int)LANES, "a row of a tile is a register");
@@ -27,9 +27,8 @@ typedef struct TileConfig {
 } TileConfig;
 
 /* Eight registers of 16 rows of 64 bytes. */
-static const TileConfig tile_config = {.palette = 1,
-                                       .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64},
-                                       .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
+static const TileConfig tile_config = {
+    .palette = 1, .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64}, .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
 
 static void begin(void)
 {
@@ -45,9 +44,7 @@ static void end(void)
 static inline void load_square(Lanes square[TILE], const MatmulBlock *block, int row, int dword)
 {
     if (!block->is_depth_contiguous) {
-        for (int i = 0; i < TILE; i++) {
-            square[i] = pack_load_across_depth(block, row, dword + i, PACK_PAIRS);
-        }
+        pack_load_rows(square, block, row, dword, TILE, PACK_PAIRS);
         lanes_transpose(square);
         return;
     }

@@ -4,10 +4,12 @@
 #define LLMC_COMPUTE_CPU_LANES_H
 
 #include <immintrin.h>
+#include <stdint.h>
 
 enum { LANES = 8, LANE_REGISTERS = 16 };
 
 typedef float Lanes __attribute__((vector_size(32), aligned(4)));
+typedef uint32_t LaneBits __attribute__((vector_size(32), aligned(4)));
 
 static inline Lanes lanes_fma(Lanes a, Lanes b, Lanes c)
 {
@@ -38,6 +40,11 @@ static inline void lanes_transpose(Lanes rows[LANES])
         rows[j] = (Lanes)_mm256_permute2f128_ps(fours[j], fours[j + 4], 0x20);
         rows[j + 4] = (Lanes)_mm256_permute2f128_ps(fours[j], fours[j + 4], 0x31);
     }
+}
+
+static inline LaneBits lanes_load_halves(const uint16_t *in)
+{
+    return (LaneBits)_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)in));
 }
 
 #endif

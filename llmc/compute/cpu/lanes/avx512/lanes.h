@@ -3,10 +3,12 @@
 #define LLMC_COMPUTE_CPU_LANES_H
 
 #include <immintrin.h>
+#include <stdint.h>
 
 enum { LANES = 16, LANE_REGISTERS = 32 };
 
 typedef float Lanes __attribute__((vector_size(64), aligned(4)));
+typedef uint32_t LaneBits __attribute__((vector_size(64), aligned(4)));
 
 static inline Lanes lanes_fma(Lanes a, Lanes b, Lanes c)
 {
@@ -43,6 +45,11 @@ static inline void lanes_transpose(Lanes rows[LANES])
         rows[j] = (Lanes)_mm512_shuffle_f32x4(half[j], half[j + 8], 0x88);
         rows[j + 8] = (Lanes)_mm512_shuffle_f32x4(half[j], half[j + 8], 0xdd);
     }
+}
+
+static inline LaneBits lanes_load_halves(const uint16_t *in)
+{
+    return (LaneBits)_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)in));
 }
 
 #endif

@@ -4,10 +4,12 @@
 #define LLMC_COMPUTE_CPU_LANES_H
 
 #include <arm_neon.h>
+#include <stdint.h>
 
 enum { LANES = 4, LANE_REGISTERS = 32 };
 
 typedef float Lanes __attribute__((vector_size(16), aligned(4)));
+typedef uint32_t LaneBits __attribute__((vector_size(16), aligned(4)));
 
 static inline Lanes lanes_fma(Lanes a, Lanes b, Lanes c)
 {
@@ -29,6 +31,11 @@ static inline void lanes_transpose(Lanes rows[LANES])
         rows[2 * i] = (Lanes)pair.val[0];
         rows[2 * i + 1] = (Lanes)pair.val[1];
     }
+}
+
+static inline LaneBits lanes_load_halves(const uint16_t *in)
+{
+    return (LaneBits)vmovl_u16(vld1_u16(in));
 }
 
 #endif

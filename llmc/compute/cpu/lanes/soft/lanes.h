@@ -8,6 +8,7 @@
  *   lanes_fma        a * b + c, rounded once
  *   lanes_of         one value in every place
  *   lanes_transpose  rows of a square of values become columns
+ *   lanes_load_halves  LANES 16-bit numbers as 32-bit ones, LaneBits
  */
 #ifndef LLMC_COMPUTE_CPU_LANES_H
 #define LLMC_COMPUTE_CPU_LANES_H
@@ -17,6 +18,7 @@
 enum { LANES = 4, LANE_REGISTERS = 16 };
 
 typedef float Lanes __attribute__((vector_size(16), aligned(4)));
+typedef uint32_t LaneBits __attribute__((vector_size(16), aligned(4)));
 
 /* The product of two fp32 values is exact in double. Its sum with c is rounded to odd: if it is not exact,
  * the neighbour whose last bit is 1 is taken. Rounding that to fp32 is then the same as rounding the exact
@@ -55,6 +57,11 @@ static inline void lanes_transpose(Lanes rows[LANES])
             rows[i][j] = in[j][i];
         }
     }
+}
+
+static inline LaneBits lanes_load_halves(const uint16_t *in)
+{
+    return (LaneBits){in[0], in[1], in[2], in[3]};
 }
 
 #endif
