@@ -34,7 +34,7 @@ LDLIBS   += $(call mpi,link)
 PROGRAMS := train_gpt2 test_gpt2 data_prep/tokenize
 # comm: MPI=0 leaves out the one file that speaks MPI.
 COMM_SOURCES := $(filter-out %/comm_mpi$(if $(filter 1,$(MPI)),_missing).c,$(wildcard llmc/comm/*.c))
-LEVELS_SOURCE := llmc/compute/levels/levels_$(if $(filter x86_64,$(MACHINE)),x86_64,portable).c
+LEVELS_SOURCE := $(wildcard llmc/compute/levels/*_$(if $(filter x86_64,$(MACHINE)),x86_64,portable).c)
 LIB_SOURCES  := $(foreach floor,base model text data snapshot run,$(wildcard llmc/$(floor)/*.c)) \
                 $(COMM_SOURCES) $(wildcard llmc/compute/*.c) $(LEVELS_SOURCE)
 LIB_OBJECTS  := $(LIB_SOURCES:%.c=$(B)/%.o) $(B)/llmc/text/vocabulary.o
@@ -54,7 +54,7 @@ symbol        = cpu_level_$(subst -,_,$(1))
 CPU_SOURCES  := $(wildcard llmc/compute/cpu/*.c)
 # Kernels that only some CPUs of the level x86-64-v4 can run.
 BF16_SOURCES := $(wildcard llmc/compute/cpu/x86/*.c)
-BF16_FLAGS   := -Illmc/compute/cpu/x86 -mavx512bf16 -mamx-tile -mamx-bf16
+BF16_FLAGS   := -mavx512bf16 -mamx-tile -mamx-bf16
 level_sources = $(CPU_SOURCES) $(if $(filter %v4,$(1)),$(BF16_SOURCES))
 cpu_objects   = $(patsubst llmc/compute/cpu/%.c,$(B)/cpu/$(1)/%.o,$(call level_sources,$(1)))
 LEVEL_OBJECTS := $(LEVELS:%=$(B)/cpu/%.o)
@@ -71,7 +71,8 @@ CUDA_TESTS   := $(if $(filter 1,$(CUDA)),$(wildcard dev/ops/test_*.cu))
 HOST_TESTS   := $(CUDA_TESTS:dev/ops/%.cu=$(B)/ops/checked/%)
 HOST_TOOLS   := $(if $(filter 1,$(CUDA)),$(foreach way,host checked,$(CUDA_PROGRAMS:%=$(B)/%_$(way))) \
                 $(B)/bench/host/tune_matmul)
-MODULE_TESTS := $(patsubst dev/test/%.c,$(B)/test/%,$(wildcard dev/test/test_*.c))
+MODULE_TESTS := $(patsubst dev/test/%.c,$(B)/test/%,$(wildcard dev/test/test_*.c)) \
+                $(addprefix $(B)/test/test_bf16_,emulated $(filter x86_64,$(MACHINE)))
 OP_SOURCES   := $(wildcard dev/ops/test_*.c)
 OP_TESTS     := $(foreach level,$(LEVELS),$(OP_SOURCES:dev/ops/%.c=$(B)/ops/$(level)/%))
 TEST_TOOLS   := $(B)/test/damage
@@ -171,6 +172,20 @@ $(B)/ops/$(1)/%: $(B)/ops/$(1)/%.o $(call cpu_objects,$(1)) $(B)/libllmc.a
 	$$(into) $$(CC) $$(CFLAGS) $$(LDFLAGS) -o $$@ $$(parts) -lcmocka $$(LDLIBS)
 endef
 $(foreach level,$(LEVELS),$(eval $(call level_rules,$(level))))
+
+# The kernels for AVX512_BF16 and AMX, by the CPU's instructions and by emulated ones.
+EMULATED_SOURCES := llmc/compute/cpu/matmul.c $(wildcard llmc/compute/cpu/matmul_*.c llmc/compute/cpu/x86/matmul_*.c)
+EMULATED_SOURCES += dev/emulated_cpu/test_bf16_kernels.c dev/emulated_cpu/available_emulated.c
+$(B)/emulated/%.o: %.c Makefile
+	$(call say,CC,"$< (emulated)")
+	$(into) $(CC) -Idev/emulated_cpu $(CPPFLAGS) $(CFLAGS) $(BASE_FLAGS) -Wno-psabi -c -o $@ $<
+$(B)/test/test_bf16_emulated: $(EMULATED_SOURCES:%.c=$(B)/emulated/%.o) $(B)/libllmc.a
+	$(call say,LINK,$@)
+	$(into) $(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
+$(B)/test/test_bf16_x86_64: $(addprefix $(B)/dev/emulated_cpu/,test_bf16_kernels.o available_x86_64.o) \
+    $(call cpu_objects,x86-64-v4) $(B)/libllmc.a
+	$(call say,LINK,$@)
+	$(into) $(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
 
 define link_rule
 $(B)/$(1)/%: $(B)/dev/$(1)/%.o $(2) $(LEVEL_OBJECTS) $(B)/libllmc.a
