@@ -67,9 +67,8 @@ static void *take_signals(void *unused)
     return NULL;
 }
 
-void stop_install(void)
+void stop_hold(void)
 {
-    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of write, like a full disk */
     if (getenv("OMPI_COMM_WORLD_SIZE")) {
         launcher = getppid();
     }
@@ -77,8 +76,14 @@ void stop_install(void)
     awaited_signals(&set);
     int failed = pthread_sigmask(SIG_BLOCK, &set, NULL);
     CHECK(!failed, "cannot block signals: %s", strerror(failed));
+}
+
+void stop_install(void)
+{
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of write, like a full disk */
+    stop_hold();
     pthread_t thread;
-    failed = pthread_create(&thread, NULL, take_signals, NULL);
+    int failed = pthread_create(&thread, NULL, take_signals, NULL);
     CHECK(!failed, "cannot start a thread: %s", strerror(failed));
     pthread_detach(thread);
 }
