@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "llmc/base/clock.h"
 #include "llmc/base/error.h"
 #include "llmc/base/hash.h"
 #include "llmc/base/memory.h"
@@ -245,6 +246,23 @@ static inline int worker_absent(const char *argument)
     return EXIT_DONE;
 }
 
+/* Rank `argument` posts a notice; all wait for it, in no collective. */
+static inline int worker_notice(const char *argument)
+{
+    comm_barrier();
+    CHECK(comm_notice() == 0, "notice: expected none, found %d", comm_notice());
+    comm_barrier();
+    if (comm_rank() == atoi(argument)) {
+        comm_post_notice(7);
+        comm_post_notice(3);
+    }
+    for (double end_ms = clock_ms() + 60e3; comm_notice() != 7;) {
+        CHECK(clock_ms() < end_ms, "notice: expected 7, found %d", comm_notice());
+        usleep(1000);
+    }
+    return EXIT_DONE;
+}
+
 /* Rank `argument` fails with an error of its own while the others wait for it. */
 static inline int worker_failing(const char *argument)
 {
@@ -269,11 +287,9 @@ typedef struct WorkerScenario {
     int (*run)(const char *argument);
 } WorkerScenario;
 
-static const WorkerScenario worker_scenarios[] = {{"sums", worker_sums},
-                                                  {"endless", worker_endless},
-                                                  {"absent", worker_absent},
-                                                  {"failing", worker_failing},
-                                                  {"again", worker_again}};
+static const WorkerScenario worker_scenarios[] = {{"sums", worker_sums},       {"endless", worker_endless},
+                                                  {"absent", worker_absent},   {"notice", worker_notice},
+                                                  {"failing", worker_failing}, {"again", worker_again}};
 
 static inline int worker_main(int argc, char **argv)
 {

@@ -42,6 +42,20 @@ static void test_orderly_end_is_silent(void **state)
     job_release(&job);
 }
 
+static void test_notice_reaches_all(void **state)
+{
+    (void)state;
+    for (int posting = 0; posting < 2; posting++) {
+        Job job;
+        job_init(&job, 3, "notice", posting ? "1" : "0");
+        job_start(&job);
+        for (int rank = 0; rank < 3; rank++) {
+            job_expect(&job, rank, EXIT_DONE, NULL, NULL);
+        }
+        job_release(&job);
+    }
+}
+
 static void test_error_of_one_rank_ends_all(void **state)
 {
     (void)state;
@@ -193,6 +207,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sums),
         cmocka_unit_test(test_orderly_end_is_silent),
+        cmocka_unit_test(test_notice_reaches_all),
         cmocka_unit_test(test_error_of_one_rank_ends_all),
         cmocka_unit_test(test_killed_rank_is_named),
         cmocka_unit_test(test_stopped_rank_is_named),

@@ -72,6 +72,13 @@ for ranks in 1 2 3 5; do
     result $? "sums, broadcast and gather on $ranks ranks"
 done
 
+for rank in 0 1; do
+    start 3 notice $rank
+    finish
+    expect 0 0
+    result $? "a notice of rank $rank reaches all"
+done
+
 start 3 again
 finish
 expect 75 0

@@ -1,6 +1,6 @@
 /* Stopping in good order: SIGUSR1, SIGTERM and SIGINT ask the run to finish what it is doing, write a
- * snapshot and end; a second signal ends the program at once. A rank also takes mpirun's SIGCONT, by which
- * mpirun begins to end its ranks, as if it were SIGTERM.
+ * snapshot and end, on all ranks; a second signal to the same process ends it at once. A rank also takes
+ * mpirun's SIGCONT, by which mpirun begins to end its ranks, as if it were SIGTERM.
  */
 #ifndef LLMC_RUN_STOP_H
 #define LLMC_RUN_STOP_H
@@ -20,7 +20,8 @@ void stop_hold(void);
  * may not. */
 void stop_install(void);
 
-/* The signal that asked for the end, or 0. Cheap: ask after every slot. */
+/* The signal that asked this rank or another one for the end (the largest, if there were several), or 0.
+ * Ranks learn of it one after the other. Cheap: ask after every slot. */
 int stop_requested(void);
 
 /* "SIGTERM" and the like. */
