@@ -187,6 +187,8 @@ static inline void worker_others(void)
 /* Everything that can be summed, up to `argument` elements, then an orderly end. */
 static inline int worker_sums(const char *argument)
 {
+    CHECK(strcmp(comm_transport_name(), "MPI") != 0 || getenv("OMPI_MCA_mpi_yield_when_idle"),
+          "MPI waits without yielding its core");
     const int64_t counts[] = {0, 1, 7, atoll(argument)};
     for (int i = 0; i < 4; i++) {
         for (CommType type = COMM_INT64; type <= COMM_BF16; type++) {
