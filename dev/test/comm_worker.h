@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "dev/test/time_scale.h"
 #include "llmc/base/clock.h"
 #include "llmc/base/error.h"
 #include "llmc/base/hash.h"
@@ -258,7 +259,7 @@ static inline int worker_notice(const char *argument)
         comm_post_notice(7);
         comm_post_notice(3);
     }
-    for (double end_ms = clock_ms() + 60e3; comm_notice() != 7;) {
+    for (double end_ms = clock_ms() + 60e3 * time_scale(); comm_notice() != 7;) {
         CHECK(clock_ms() < end_ms, "notice: expected 7, found %d", comm_notice());
         usleep(1000);
     }

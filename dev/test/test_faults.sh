@@ -103,7 +103,7 @@ for one in "${signals[@]}"; do
         [ "$(newest out)" -eq "$(grep -c '"event":"step"' out/log.jsonl)" ]
     goes_on "SIG$signal on ${who/#[0-9]/rank &}: a snapshot, exit $expected, and it goes on" $? 1 out
 done
-ranks_begin 2 "${small[@]}" "${endless[@]}" --comm_timeout=5 --out_dir=out
+ranks_begin 2 "${small[@]}" "${endless[@]}" --comm_timeout="$(scaled 5)" --out_dir=out
 await 60 has_made 3 out
 kill -STOP "$(cat pid.1)"
 await 10 grep -q '^State:.T' "/proc/$(cat pid.1)/status"
@@ -149,7 +149,7 @@ if [ $launcher = mpirun ]; then
     kill -KILL "$(leader)"
     ranks_end
     status=1
-    for ((deadline = SECONDS + 30; SECONDS < deadline; )); do
+    for ((deadline = SECONDS + $(scaled 30); SECONDS < deadline; )); do
         have_gone $pids && status=0 && break
         sleep 0.02
     done

@@ -121,9 +121,10 @@ END
 result $? "the trace is JSON, with a row for each rank and thread, blocks and buckets"
 
 # ---- rank 0 alone ------------------------------------------------------------------------------------------
-ranks_begin 3 "${wide[@]}" --max_iters=1 --num_samples=1000000 --comm_timeout=1 --out_dir=alone
+ranks_begin 3 "${wide[@]}" --max_iters=1 --num_samples=100000000 --comm_timeout="$(scaled 1)" \
+    --out_dir=alone
 await 60 has_made 0 alone
-sleep 4 # longer than the others may wait in a collective
+sleep "$(scaled 4)" # longer than the others may wait in a collective
 kill -0 "$job" && kill -TERM "$(cat pid.0)"
 ranks_end
 [ "$code" -eq 75 ] && [ ! -s stderr ] || { [ "$code" -eq 75 ] && ! grep -q '^train_gpt2: ' stderr; }

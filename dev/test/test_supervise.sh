@@ -12,7 +12,8 @@ trap '[ -z "$pid" ] || kill -KILL "$pid" 2>/dev/null; rm -rf "$work"' EXIT
 cd "$work" || exit 1
 tests=0
 failures=0
-deadline_s=60
+. "$(dirname "$supervise")/../dev/test/time.bash"
+deadline_s=$(scaled 60)
 
 # Each start takes the next line of the file plan: an exit code, KILL (by a signal), HOLD (until SIGUSR1, then
 # a snapshot and 75) or DEAF (until killed); after it maybe the number of a snapshot to leave.
