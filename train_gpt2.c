@@ -7,6 +7,7 @@
  */
 #include "llmc/compute/cpu_levels.h"
 #include "llmc/run/program.h"
+#include "llmc/run/stop.h"
 
 static const Backend *open_cpu(const Options *options, Error *error)
 {
@@ -16,6 +17,7 @@ static const Backend *open_cpu(const Options *options, Error *error)
 
 int main(int argc, char **argv)
 {
+    stop_hold();
     cpu_spin_briefly(argv);
     return program_run("train_gpt2", open_cpu, argc, argv);
 }

@@ -264,7 +264,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
 static int await_graphs(ncclComm_t comm)
 {
     for (int ms = 0; comm->reference.use_count() > 1; ms++) {
-        if (ms > GRAPHS_MS) {
+        if (ms > GRAPHS_MS * setting("TEST_TIME_SCALE", 1)) {
             return -1;
         }
         std::this_thread::sleep_for(std::chrono::milliseconds(1));

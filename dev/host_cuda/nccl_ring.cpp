@@ -116,7 +116,7 @@ static int accept_greeting(Greeting *greeting, int listener, uint64_t secret, do
     for (;;) {
         int descriptor = net_accept(listener, deadline_ms);
         if (descriptor < 0 ||
-            (net_receive(descriptor, greeting, sizeof *greeting, clock_ms() + GREETING_MS) == 0 &&
+            (net_receive(descriptor, greeting, sizeof *greeting, clock_ms() + GREETING_MS * setting("TEST_TIME_SCALE", 1)) == 0 &&
              greeting->secret == secret)) {
             return descriptor;
         }
@@ -173,7 +173,7 @@ static int greet(Greeting *own, const Meeting *meeting, double deadline_ms)
 
 static int connect(NcclRing *ring, const Meeting *meeting, int meeting_listener)
 {
-    double deadline_ms = clock_ms() + JOIN_MS;
+    double deadline_ms = clock_ms() + JOIN_MS * setting("TEST_TIME_SCALE", 1);
     Greeting self = {}, next, previous;
     int port = 0, listener = net_listen(&port, BACKLOG, NULL);
     self.secret = meeting->secret;

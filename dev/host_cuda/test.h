@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "dev/test/time_scale.h"
 #include "llmc/base/cuda/launch.cuh"
 
 #include "instructions.cuh"
@@ -46,7 +47,7 @@ static inline int run_apart(void (*run)(void), char *text, size_t text_bytes)
     }
     if (child == 0) {
         dup2(ends[1], STDERR_FILENO);
-        alarm(120);
+        alarm(120 * time_scale());
         run();
         _exit(0);
     }

@@ -50,7 +50,7 @@ static inline void run_rank(Rank self, RankMain *run, int seed)
     char text[16];
     snprintf(text, sizeof text, "%d", seed);
     setenv("HOST_CUDA_SEED", text, 1);
-    alarm(60);
+    alarm(60 * time_scale());
     join(&self);
     run(&self);
     _exit(0);

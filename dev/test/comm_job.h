@@ -13,13 +13,15 @@
 #include <unistd.h>
 
 #include "dev/test/scratch.h"
+#include "dev/test/time_scale.h"
 #include "llmc/base/clock.h"
 
 enum { JOB_RANKS_MAX = 8, JOB_DEADLINE_S = 100, JOB_ERROR_BYTES = 4096 };
 
 typedef struct Job {
     int count, port;
-    const char *scenario, *argument, *timeout; /* of COMM_TIMEOUT, or NULL */
+    const char *scenario, *argument;
+    int timeout_s; /* COMM_TIMEOUT on a quiet machine, or 0 */
     pid_t pids[JOB_RANKS_MAX];
     int out; /* what the ranks print */
     int out_write;
@@ -63,8 +65,8 @@ static inline void job_start_one(Job *job, int process, int rank, int count)
         job_set("WORLD_SIZE", count);
         job_set("MASTER_PORT", job->port);
         setenv("MASTER_ADDR", "localhost", 1);
-        if (job->timeout) {
-            setenv("COMM_TIMEOUT", job->timeout, 1);
+        if (job->timeout_s) {
+            job_set("COMM_TIMEOUT", job->timeout_s * time_scale());
         }
         if (dup2(job->out_write, STDOUT_FILENO) >= 0 && freopen(error_path, "w", stderr)) {
             execl("/proc/self/exe", "test_comm", "worker", job->scenario, job->argument, (char *)NULL);
@@ -107,7 +109,7 @@ static inline void job_fail(Job *job, const char *what)
 /* Until every rank has said that it is ready. */
 static inline void job_wait_ready(Job *job)
 {
-    double end_ms = clock_ms() + JOB_DEADLINE_S * 1e3;
+    double end_ms = clock_ms() + JOB_DEADLINE_S * 1e3 * time_scale();
     int ready_count = 0;
     while (ready_count < job->count) {
         struct pollfd one = {.fd = job->out, .events = POLLIN};
@@ -127,7 +129,7 @@ static inline void job_wait_ready(Job *job)
 /* The exit code of a process; 128 + the signal that ended it. */
 static inline int job_wait(Job *job, int process)
 {
-    double end_ms = clock_ms() + JOB_DEADLINE_S * 1e3;
+    double end_ms = clock_ms() + JOB_DEADLINE_S * 1e3 * time_scale();
     int status;
     while (waitpid(job->pids[process], &status, WNOHANG) == 0) {
         if (clock_ms() > end_ms) {

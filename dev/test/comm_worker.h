@@ -11,6 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "dev/test/time_scale.h"
+#include "llmc/base/clock.h"
 #include "llmc/base/error.h"
 #include "llmc/base/hash.h"
 #include "llmc/base/memory.h"
@@ -186,6 +188,8 @@ static inline void worker_others(void)
 /* Everything that can be summed, up to `argument` elements, then an orderly end. */
 static inline int worker_sums(const char *argument)
 {
+    CHECK(strcmp(comm_transport_name(), "MPI") != 0 || getenv("OMPI_MCA_mpi_yield_when_idle"),
+          "MPI waits without yielding its core");
     const int64_t counts[] = {0, 1, 7, atoll(argument)};
     for (int i = 0; i < 4; i++) {
         for (CommType type = COMM_INT64; type <= COMM_BF16; type++) {
@@ -245,6 +249,23 @@ static inline int worker_absent(const char *argument)
     return EXIT_DONE;
 }
 
+/* Rank `argument` posts a notice; all wait for it, in no collective. */
+static inline int worker_notice(const char *argument)
+{
+    comm_barrier();
+    CHECK(comm_notice() == 0, "notice: expected none, found %d", comm_notice());
+    comm_barrier();
+    if (comm_rank() == atoi(argument)) {
+        comm_post_notice(7);
+        comm_post_notice(3);
+    }
+    for (double end_ms = clock_ms() + 60e3 * time_scale(); comm_notice() != 7;) {
+        CHECK(clock_ms() < end_ms, "notice: expected 7, found %d", comm_notice());
+        usleep(1000);
+    }
+    return EXIT_DONE;
+}
+
 /* Rank `argument` fails with an error of its own while the others wait for it. */
 static inline int worker_failing(const char *argument)
 {
@@ -269,11 +290,9 @@ typedef struct WorkerScenario {
     int (*run)(const char *argument);
 } WorkerScenario;
 
-static const WorkerScenario worker_scenarios[] = {{"sums", worker_sums},
-                                                  {"endless", worker_endless},
-                                                  {"absent", worker_absent},
-                                                  {"failing", worker_failing},
-                                                  {"again", worker_again}};
+static const WorkerScenario worker_scenarios[] = {{"sums", worker_sums},       {"endless", worker_endless},
+                                                  {"absent", worker_absent},   {"notice", worker_notice},
+                                                  {"failing", worker_failing}, {"again", worker_again}};
 
 static inline int worker_main(int argc, char **argv)
 {

@@ -23,6 +23,7 @@ trap end_test EXIT
 cp "${PROGRAMS:-$root}/$program" "$work" || exit 1
 cd "$work" || exit 1
 . "$root/dev/test/tap.bash"
+let_ranks_end
 
 told() {
     echo "exit code $code"
@@ -101,7 +102,7 @@ ranks_begin() {
     *:mpirun) command=(mpirun "${mpirun_options[@]}" -np "$N" "${command[@]}") ;;
     esac
     # A deadline for the whole run, which as a failure would otherwise hang.
-    setsid timeout --foreground -k 5 "${limit_s:-120}" "${command[@]}" >stdout 2>stderr &
+    setsid timeout --foreground -k 5 "$(scaled "${limit_s:-120}")" "${command[@]}" >stdout 2>stderr &
     job=$!
 }
 mpirun_options=()
@@ -117,10 +118,10 @@ ranks_end() {
     job=
 }
 
-# await SECONDS COMMAND...: until the command succeeds. 1 when it does not within the time or the ranks have
-# ended.
+# await SECONDS COMMAND...: until the command succeeds; seconds of a quiet machine. 1 when it does not within
+# the time or the ranks have ended.
 await() {
-    local deadline=$((SECONDS + $1))
+    local deadline=$((SECONDS + $(scaled "$1")))
     shift
     until "$@" 2>/dev/null; do
         [ $SECONDS -lt $deadline ] && kill -0 "$job" 2>/dev/null || return 1
@@ -163,7 +164,7 @@ have_ended() { # LOST: all 3 ranks but that one, or the whole job
 lose_one() {
     local signal=$1 lost=$2 status=0 rank name=${program%_host}
     shift 2
-    ranks_begin 3 "$@" --comm_timeout=2 --out_dir=out
+    ranks_begin 3 "$@" --comm_timeout="$(scaled 2)" --out_dir=out
     await 60 has_made 5 out
     kill -"$signal" "$(cat pid.$lost)"
     await 40 have_ended $lost || kill -0 "$job" 2>/dev/null && ! have_ended $lost && status=1
@@ -188,4 +189,5 @@ cat "$root"/llmc/*/*.c | head -c 200000 | iconv -f LATIN1 -t UTF-16LE >data/trai
 cat "$root"/llmc/*/*.h | head -c 20000 | iconv -f LATIN1 -t UTF-16LE >data/val.bin
 small=(--train_data=data/train.bin --val_data=data/val.bin --vocab_size=256 --n_layer=2 --n_head=2 --n_embd=32
     --block_size=16 --batch_size=2 --gradient_accumulation_steps=9 --warmup_iters=2 --lr_decay_iters=20
-    --learning_rate=3e-3 --eval_interval=0 --snapshot_interval=0 --dtype=fp32 --threads=1 --comm_timeout=60)
+    --learning_rate=3e-3 --eval_interval=0 --snapshot_interval=0 --dtype=fp32 --threads=1
+    --comm_timeout="$(scaled 60)")

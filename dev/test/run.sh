@@ -2,14 +2,16 @@
 # Runs test programs, each of which prints TAP (`ok 1 - name`, `not ok 2 - name`), and sums up.
 # A program that ends badly without a failed line of its own counts as one failure.
 #   dev/test/run.sh PROGRAM...      ends with `N passed, N failed`, exit 1 if any failed
+# TEST_TIME_SCALE=4 multiplies all limits of time, which otherwise grow with the load (time.bash).
 set -u
+tests=$(dirname "$0")
 export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-1000} # waiting threads sleep soon: tests share cores
 passed=0
 failed=0
 for program in "$@"; do
     log=$(mktemp)
     start=$(date +%s)
-    CMOCKA_MESSAGE_OUTPUT=TAP "$program" >"$log" 2>&1
+    (. "$tests/time.bash" && CMOCKA_MESSAGE_OUTPUT=TAP "$program") >"$log" 2>&1
     status=$?
     ok=$(grep -cE '^ok ' "$log")
     not_ok=$(grep -cE '^not ok ' "$log")

@@ -1,4 +1,5 @@
-# Sourced by the shell tests: TAP lines, and their end.
+# Sourced by the shell tests: TAP lines, their end, and limits of time.
+. "$(dirname "${BASH_SOURCE[0]}")/time.bash"
 tests=0
 failures=0
 

@@ -16,7 +16,7 @@ cd "$work" || exit 1
 
 # run ARGUMENTS...: train_gpt2 with its output in the files stdout and stderr and its exit code in $code.
 run() {
-    timeout 120 "$train_gpt2" "$@" >stdout 2>stderr
+    timeout "$(scaled 120)" "$train_gpt2" "$@" >stdout 2>stderr
     code=$?
 }
 
@@ -176,8 +176,9 @@ stopped() { # SIGNAL
     rm -rf stopped stdout # whose lines tell when the run has come far enough
     "$train_gpt2" "${small[@]}" --out_dir=stopped --max_iters=20000 --lr_schedule=constant --eval_interval=0 \
         >stdout 2>stderr &
-    local pid=$!
-    until grep -q '^iter 9:' stdout 2>/dev/null || ! kill -0 $pid 2>/dev/null; do
+    local pid=$! deadline=$((SECONDS + $(scaled 60)))
+    until grep -q '^iter 9:' stdout 2>/dev/null || [ $SECONDS -ge $deadline ]; do
+        kill -0 $pid 2>/dev/null || break
         sleep 0.02
     done
     kill -"$1" $pid

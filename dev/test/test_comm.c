@@ -42,6 +42,20 @@ static void test_orderly_end_is_silent(void **state)
     job_release(&job);
 }
 
+static void test_notice_reaches_all(void **state)
+{
+    (void)state;
+    for (int posting = 0; posting < 2; posting++) {
+        Job job;
+        job_init(&job, 3, "notice", posting ? "1" : "0");
+        job_start(&job);
+        for (int rank = 0; rank < 3; rank++) {
+            job_expect(&job, rank, EXIT_DONE, NULL, NULL);
+        }
+        job_release(&job);
+    }
+}
+
 static void test_error_of_one_rank_ends_all(void **state)
 {
     (void)state;
@@ -89,7 +103,7 @@ static void test_stopped_rank_is_named(void **state)
     for (int stopped = 0; stopped < 2; stopped++) {
         Job job;
         job_init(&job, 3, "endless", "");
-        job.timeout = "2";
+        job.timeout_s = 2;
         job_start(&job);
         job_wait_ready(&job);
         kill(job.pids[stopped], SIGSTOP);
@@ -110,7 +124,7 @@ static void test_absent_rank_is_named(void **state)
     for (int absent = 0; absent < 2; absent++) {
         Job job;
         job_init(&job, 3, "absent", absent ? "1" : "0");
-        job.timeout = "2";
+        job.timeout_s = 2;
         job_start(&job);
         for (int rank = 0; rank < 3; rank++) {
             job_expect(&job, rank, EXIT_FAULT, absent ? "rank 1 (" : "rank 0 (",
@@ -125,7 +139,7 @@ static void test_missing_rank_is_named(void **state)
     (void)state;
     Job job;
     job_init(&job, 2, "again", "");
-    job.timeout = "1";
+    job.timeout_s = 1;
     job_start_one(&job, 0, 0, 3);
     job_start_one(&job, 1, 2, 3);
     job_expect(&job, 0, EXIT_FAILED, "expected 3, found 2 until time was up", "missing: 1;");
@@ -133,7 +147,7 @@ static void test_missing_rank_is_named(void **state)
     job_release(&job);
 
     job_init(&job, 1, "again", ""); /* rank 0 itself is missing */
-    job.timeout = "1";
+    job.timeout_s = 1;
     job_start_one(&job, 0, 1, 2);
     job_expect(&job, 0, EXIT_FAILED, "rank 1 found no rank 0", "Connection refused");
     job_release(&job);
@@ -171,7 +185,7 @@ static void test_strangers_are_ignored(void **state)
     job_start_one(&job, 1, 1, 2);
     job_start_one(&job, 0, 0, 2);
     Error error;
-    double end_ms = clock_ms() + JOB_DEADLINE_S * 1e3;
+    double end_ms = clock_ms() + JOB_DEADLINE_S * 1e3 * time_scale();
     for (int i = 0; i < 2 && clock_ms() < end_ms; i++) {
         int stranger = net_connect("localhost", job.port, end_ms, &error);
         if (stranger >= 0 && i == 0) {
@@ -193,6 +207,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sums),
         cmocka_unit_test(test_orderly_end_is_silent),
+        cmocka_unit_test(test_notice_reaches_all),
         cmocka_unit_test(test_error_of_one_rank_ends_all),
         cmocka_unit_test(test_killed_rank_is_named),
         cmocka_unit_test(test_stopped_rank_is_named),

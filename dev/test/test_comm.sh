@@ -4,6 +4,7 @@
 set -u
 . "$(dirname "$0")/tap.bash"
 export LC_ALL=C OMP_NUM_THREADS=1
+let_ranks_end
 worker=$(cd "${PROGRAMS:-.}" && pwd)/test/test_comm
 work=$(mktemp -d)
 job=
@@ -19,8 +20,8 @@ start() {
     local ranks=$1
     shift
     : >stdout
-    timeout 120 mpirun --allow-run-as-root --oversubscribe -np "$ranks" ${launch:-} "$worker" worker "$@" \
-        >stdout 2>stderr &
+    timeout "$(scaled 120)" mpirun --allow-run-as-root --oversubscribe -np "$ranks" ${launch:-} \
+        "$worker" worker "$@" >stdout 2>stderr &
     job=$!
 }
 
@@ -33,7 +34,7 @@ finish() {
 
 # hit SIGNAL RANK RANKS: sends the signal to one rank once all have said that they are ready.
 hit() {
-    local end=$((SECONDS + 60)) pid
+    local end=$((SECONDS + $(scaled 60))) pid
     while [ "$(grep -c '^ready' stdout)" -lt "$3" ]; do
         [ $SECONDS -lt $end ] || { echo "# the ranks did not get ready"; return 1; }
         sleep 0.05
@@ -72,6 +73,13 @@ for ranks in 1 2 3 5; do
     result $? "sums, broadcast and gather on $ranks ranks"
 done
 
+for rank in 0 1; do
+    start 3 notice $rank
+    finish
+    expect 0 0
+    result $? "a notice of rank $rank reaches all"
+done
+
 start 3 again
 finish
 expect 75 0
@@ -94,7 +102,8 @@ for rank in 0 2; do
     result $? "killing rank $rank ends the others at once with a line that names it"
 done
 
-export COMM_TIMEOUT=2
+COMM_TIMEOUT=$(scaled 2)
+export COMM_TIMEOUT
 for rank in 0 2; do
     start 3 endless
     hit STOP $rank 3
@@ -107,26 +116,27 @@ done
 
 start 3 absent 1
 finish
-expect 76 3 'rank 1 (' 'is lost: no arrival at bucket 7 of 1 element within comm_timeout, 2 s'
+expect 76 3 'rank 1 (' 'is lost: no arrival at bucket 7 of 1 element within comm_timeout, '"$COMM_TIMEOUT s"
 result $? 'a rank that never comes to a collective is named'
 
 # Nobody watches over a rank that has not joined, and MPI itself waits for it for ever.
 cat >join_late <<'END'
 #!/usr/bin/env bash
-[ "$OMPI_COMM_WORLD_RANK" != 1 ] || sleep 60
+[ "$OMPI_COMM_WORLD_RANK" != 1 ] || sleep $((30 * COMM_TIMEOUT))
 exec "$@"
 END
 chmod +x join_late
 launch=./join_late start 3 again
 finish
-expect 76 2 'has waited 2 s for other ranks to start'
+expect 76 2 "has waited $COMM_TIMEOUT s for other ranks to start"
 result $? 'a rank that does not even start ends the others after the timeout'
 unset COMM_TIMEOUT
 
 # Tasks that srun started without PMIx, with and without a PMI that this MPI cannot use.
 for variables in '' 'PMI_RANK=0 PMI_SIZE=2'; do
     # shellcheck disable=SC2086
-    env SLURM_STEP_ID=0 SLURM_NTASKS=2 $variables timeout 60 "$worker" worker again >stdout 2>stderr
+    env SLURM_STEP_ID=0 SLURM_NTASKS=2 $variables timeout "$(scaled 60)" \
+        "$worker" worker again >stdout 2>stderr
     code=$?
     expect 1 1 'expected 2 tasks that know each other' 'srun --mpi=pmix'
     result $? "a task that knows no other is refused${variables:+ ($variables)}"

@@ -53,7 +53,7 @@ recipe=(--init_from="$root/dev/reference/heads_of_7" --train_data="$training/tok
 run() {
     local program=$1 out=$2
     shift 2
-    timeout 300 "$programs/$program" "${recipe[@]}" --out_dir="$out" "$@" >stdout 2>stderr
+    timeout "$(scaled 300)" "$programs/$program" "${recipe[@]}" --out_dir="$out" "$@" >stdout 2>stderr
     code=$?
     weights=$(tail -n 1 stdout | grep -E '^weights [0-9a-f]{16}$')
 }
@@ -112,8 +112,8 @@ result $? "one slot an update, without an arena of integers"
 run train_gpt2cu_host reduce --dtype=bf16 --reduce=fp32 --max_iters=5
 [ $code -eq 0 ] && [ -n "$weights" ]
 result $? "reduce=fp32"
-timeout 300 "$programs/train_gpt2cu_checked" "${recipe[@]}" --dtype=bf16 --dropout=0.1 --max_iters=2 \
-    --out_dir=checked >stdout 2>stderr
+timeout "$(scaled 300)" "$programs/train_gpt2cu_checked" "${recipe[@]}" --dtype=bf16 --dropout=0.1 \
+    --max_iters=2 --out_dir=checked >stdout 2>stderr
 [ $? -eq 0 ] && [ "$(steps checked)" = "$(steps cuda-bf16 | head -n 2)" ]
 result $? "two updates with every access of a kernel checked"
 
@@ -203,7 +203,7 @@ result $? "the same samples, drawn with a key-value cache"
 fails() {
     local name=$1 expected=$2 text=$3 setting=$4
     shift 4
-    env "$setting" timeout 300 "$programs/train_gpt2cu_host" "${recipe[@]}" "$@" >stdout 2>stderr
+    env "$setting" timeout "$(scaled 300)" "$programs/train_gpt2cu_host" "${recipe[@]}" "$@" >stdout 2>stderr
     code=$?
     [ $code -eq "$expected" ] && [ "$(wc -l <stderr)" -eq 1 ] && grep -qE "^train_gpt2cu: .*$text" stderr
     result $? "$name"

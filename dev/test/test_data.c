@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <math.h>
 #include <sys/resource.h>
+#include <time.h>
 
 #include "dev/test/scratch.h"
 #include "llmc/base/clock.h"
@@ -262,14 +263,14 @@ static void test_huge_set_opens_at_once(void **state)
     assert_int_equal(ftruncate(descriptor, 20LL << 30), 0);
     close(descriptor);
     size_t peak_before = memory_peak_bytes();
-    double start_ms = clock_ms();
+    clock_t begin = clock(); /* of the processor, whoever else uses it */
     DataSet *set = data_set_open(path, 1024, &error);
     assert_non_null(set);
     int32_t tokens[1024];
     int32_t targets[1024];
     int64_t last = data_set_windows(set) - 1;
     assert_int_equal(data_set_window(set, last, 50257, tokens, targets, &error), 0);
-    double elapsed_ms = clock_ms() - start_ms;
+    double elapsed_ms = 1e3 * (double)(clock() - begin) / CLOCKS_PER_SEC;
     assert_int_equal(data_set_windows(set), ((10LL << 30) - 1) / 1024);
     data_set_free(set);
     unlink(path);

@@ -38,8 +38,8 @@ goes_on() {
 }
 
 # ---- signals -----------------------------------------------------------------------------------------------
-# A handler that ran on a thread that computes would damage the heap (llmc/run/stop.h): of all threads of a
-# rank, the libraries' too, one takes the signals that stop a run.
+# A thread takes the signals that stop a run, and every other thread of a rank, the libraries' too, blocks
+# them (llmc/run/stop.h).
 stopping=$((0x4202)) # the bits of SIGINT, SIGUSR1 and SIGTERM, and below that of mpirun's SIGCONT
 [ $launcher = tcp ] || stopping=$((0x24202))
 takers() { # PID: how many of its threads do not block them all
@@ -57,6 +57,33 @@ ranks_end
 [ "$found" = "1 1" ]
 result $? "one thread of a rank takes signals, none that computes ($found)"
 rm -rf out
+
+# A program that is not told how its threads wait executes itself once more. A library that it loads then
+# sends the signal: after the first line of main, and before anything takes signals.
+cat >early.c <<'END'
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+__attribute__((constructor)) static void send_signal(void)
+{
+    const char *number = getenv("EARLY_SIGNAL");
+    if (number && getenv("GOMP_SPINCOUNT")) {
+        kill(getpid(), atoi(number));
+    }
+}
+END
+${CC:-cc} -shared -fPIC -o early.so early.c || exit 1
+for signal in TERM USR1 INT; do
+    cat >rank-0.environment <<END
+unset OMP_WAIT_POLICY GOMP_SPINCOUNT
+export EARLY_SIGNAL=$(kill -l $signal) LD_PRELOAD=$work/early.so
+END
+    ranks 0 "${small[@]}" "${endless[@]}" --out_dir=out
+    [ $code -eq 75 ] && grep -qs '"reason":"signal"' out/log.jsonl && [ "$(updates out)" -eq 0 ]
+    result $? "SIG$signal while the program starts: exit 75 before the first update"
+    rm -rf out
+done
+rm rank-0.environment
 
 # Every rank finishes its slot, all agree, rank 0 writes a snapshot, exit 75. Where mpirun itself is told to
 # end, it ends with 1 whatever its ranks do, unless by SIGUSR1, which it only passes on.
@@ -76,7 +103,7 @@ for one in "${signals[@]}"; do
         [ "$(newest out)" -eq "$(grep -c '"event":"step"' out/log.jsonl)" ]
     goes_on "SIG$signal on ${who/#[0-9]/rank &}: a snapshot, exit $expected, and it goes on" $? 1 out
 done
-ranks_begin 2 "${small[@]}" "${endless[@]}" --comm_timeout=5 --out_dir=out
+ranks_begin 2 "${small[@]}" "${endless[@]}" --comm_timeout="$(scaled 5)" --out_dir=out
 await 60 has_made 3 out
 kill -STOP "$(cat pid.1)"
 await 10 grep -q '^State:.T' "/proc/$(cat pid.1)/status"
@@ -122,7 +149,7 @@ if [ $launcher = mpirun ]; then
     kill -KILL "$(leader)"
     ranks_end
     status=1
-    for ((deadline = SECONDS + 30; SECONDS < deadline; )); do
+    for ((deadline = SECONDS + $(scaled 30); SECONDS < deadline; )); do
         have_gone $pids && status=0 && break
         sleep 0.02
     done

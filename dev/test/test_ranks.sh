@@ -61,13 +61,15 @@ is_open() {
 }
 for options in "--eval_only=true --eval_iters=0 --block_size=1 --batch_size=1" \
     "--sample_only=true --init_from=log-alone/step-00000004.snap --max_new_tokens=1000000000"; do
-    # shellcheck disable=SC2086
-    ranks_begin 3 "${evaluated[@]}" --out_dir=cut $options
-    await 60 is_open
-    kill -TERM "$(cat pid.0)"
-    ranks_end
-    [ "$code" -eq 75 ] && ! grep -q '^step 0' stdout
-    result $? "$options: cut short by a signal is not done, but 75"
+    for rank in 0 2; do
+        # shellcheck disable=SC2086
+        ranks_begin 3 "${evaluated[@]}" --out_dir=cut $options
+        await 60 is_open
+        kill -TERM "$(cat pid.$rank)"
+        ranks_end
+        [ "$code" -eq 75 ] && ! grep -q '^step 0' stdout
+        result $? "$options: cut short by a signal to rank $rank is not done, but 75"
+    done
 done
 ranks 10 "${wide[@]}" --out_dir=ten
 [ "$code" -eq 1 ] && grep -q 'gradient_accumulation_steps=9: expected at least the number of ranks, 10' \
@@ -119,9 +121,10 @@ END
 result $? "the trace is JSON, with a row for each rank and thread, blocks and buckets"
 
 # ---- rank 0 alone ------------------------------------------------------------------------------------------
-ranks_begin 3 "${wide[@]}" --max_iters=1 --num_samples=1000000 --comm_timeout=1 --out_dir=alone
+ranks_begin 3 "${wide[@]}" --max_iters=1 --num_samples=100000000 --comm_timeout="$(scaled 1)" \
+    --out_dir=alone
 await 60 has_made 0 alone
-sleep 4 # longer than the others may wait in a collective
+sleep "$(scaled 4)" # longer than the others may wait in a collective
 kill -0 "$job" && kill -TERM "$(cat pid.0)"
 ranks_end
 [ "$code" -eq 75 ] && [ ! -s stderr ] || { [ "$code" -eq 75 ] && ! grep -q '^train_gpt2: ' stderr; }
@@ -167,6 +170,17 @@ somebody=mpirun
 [ $launcher = mpirun ] || somebody=0
 chain down 4:TERM:2 3:USR1:$somebody 1
 chain up 0:INT:0 5:TERM:4 2
+
+# An update of 100,000 slots a rank. A signal to one rank ends all after the slot that they are at.
+slots=("${small[@]}" --gradient_accumulation_steps=300000 --block_size=64 --max_iters=1)
+for rank in 0 2; do
+    ranks_begin 3 "${slots[@]}" --out_dir=slots-$rank
+    await 60 is_open
+    kill -TERM "$(cat pid.$rank)"
+    ranks_end
+    [ "$code" -eq 75 ] && [ -e slots-$rank/step-00000000.snap ]
+    result $? "a signal to rank $rank ends all ranks within an update"
+done
 
 # ---- ranks that do not agree -------------------------------------------------------------------------------
 # disagree NAME EXPECTED ARGUMENTS...: 3 ranks; exit 1, one line, which has EXPECTED.

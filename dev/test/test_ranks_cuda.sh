@@ -158,7 +158,7 @@ lose STOP 0
 
 # A network that swallows one bucket: all ranks live and wait.
 echo 'export HOST_CUDA_NCCL_HANG=20' >rank-1.environment
-ranks_begin 3 "${long[@]}" --max_iters=100000 --comm_timeout=2 --out_dir=out
+ranks_begin 3 "${long[@]}" --max_iters=100000 --comm_timeout="$(scaled 2)" --out_dir=out
 await 40 have_ended 3
 ranks_end
 grep -qE '^train_gpt2cu: .*stuck: all ranks are in bucket [0-9]+ of [0-9,]+ elements, for' stderr &&
@@ -168,7 +168,7 @@ rm -rf out
 
 # One that leads nowhere: NCCL waits for ever for the ranks to meet.
 echo 'export HOST_CUDA_NCCL_HANG=-1' >rank-1.environment
-ranks_begin 3 "${long[@]}" --max_iters=100000 --comm_timeout=2 --out_dir=out
+ranks_begin 3 "${long[@]}" --max_iters=100000 --comm_timeout="$(scaled 2)" --out_dir=out
 await 40 have_ended 3
 ranks_end
 grep -qE "^train_gpt2cu: .*stuck: all ranks are in NCCL's connecting, for" stderr &&

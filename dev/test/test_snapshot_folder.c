@@ -151,7 +151,7 @@ static void test_killed_writer(void **state)
     const char *folder = new_folder();
     write_step(folder, 1, &arenas, 0);
     int leftovers = 0;
-    for (int i = 0; i < 20; i++) {
+    for (int i = 0; i < 20 || (leftovers == 0 && i < 500); i++) { /* until one is met at its work */
         pid_t child = fork();
         if (child == 0) {
             for (int64_t step = 2;; step++) {
@@ -183,7 +183,7 @@ static void test_killed_writer(void **state)
         snapshot_close(snapshot);
         memory_free(steps);
     }
-    assert_in_range(leftovers, 1, 20); /* else no writer was met at its work */
+    assert_in_range(leftovers, 1, 500);
     arenas_release(&arenas);
 }
 

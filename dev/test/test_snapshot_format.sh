@@ -24,7 +24,7 @@ for file in train.bin val.bin; do
 done
 
 train() {
-    timeout 120 "$train_gpt2" --out_dir=out --train_data=train.bin --val_data=val.bin \
+    timeout "$(scaled 120)" "$train_gpt2" --out_dir=out --train_data=train.bin --val_data=val.bin \
         --n_layer=2 --n_head=2 --n_embd=20 --vocab_size=300 --block_size=8 \
         --batch_size=2 --gradient_accumulation_steps=2 --warmup_iters=0 \
         --eval_interval=0 --num_samples=0 --snapshot_interval=2 "$@" >output 2>&1

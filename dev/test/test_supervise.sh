@@ -12,7 +12,8 @@ trap '[ -z "$pid" ] || kill -KILL "$pid" 2>/dev/null; rm -rf "$work"' EXIT
 cd "$work" || exit 1
 tests=0
 failures=0
-deadline_s=60
+. "$(dirname "$supervise")/../dev/test/time.bash"
+deadline_s=$(scaled 60)
 
 # Each start takes the next line of the file plan: an exit code, KILL (by a signal), HOLD (until SIGUSR1, then
 # a snapshot and 75) or DEAF (until killed); after it maybe the number of a snapshot to leave.
@@ -162,13 +163,19 @@ plan 0
 supervised --slots=1 ./program
 expect 'a command without -- is refused' 1
 
-# in_background ARGUMENTS...: the supervisor as $pid.
+# in_background ARGUMENTS...: the supervisor as $pid. SIGINT is ignored where this test itself was started in
+# the background by a script, and a shell cannot change that for what it starts; env can.
 in_background() {
-    "$supervise" "$@" >stdout 2>stderr &
+    env --default-signal=INT "$supervise" "$@" >stdout 2>stderr &
     pid=$!
 }
 
+has_ended() {
+    ! kill -0 "$pid" 2>/dev/null
+}
+
 finish() {
+    until_true has_ended || kill -KILL "$pid"
     wait "$pid"
     code=$?
     pid=

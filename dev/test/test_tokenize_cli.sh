@@ -11,7 +11,7 @@ cd "$work" || exit 1
 
 # run ARGUMENTS...: output in the files stdout and stderr, exit code in $code.
 run() {
-    timeout 120 "$tokenize" "$@" >stdout 2>stderr
+    timeout "$(scaled 120)" "$tokenize" "$@" >stdout 2>stderr
     code=$?
 }
 
@@ -418,9 +418,9 @@ stopped() {
     local program=$!
     exec 9>pipe
     cat book.txt book.txt book.txt >&9
-    for _ in $(seq 100); do
-        [ -n "$(ls out 2>/dev/null)" ] && break
-        sleep 0.05
+    local deadline=$((SECONDS + $(scaled 60)))
+    until [ -n "$(ls out 2>/dev/null)" ] || [ $SECONDS -ge $deadline ]; do
+        sleep 0.02
     done
     [ -n "$(ls out)" ] || echo "# not begun"
     kill -s "$1" $program

@@ -23,7 +23,7 @@ recipe=(--init_from="$reference/heads_of_7" --train_data="$training/tokens.bin" 
 run() {
     local out=$1
     shift
-    timeout 120 "$programs/train_gpt2" "${recipe[@]}" --out_dir="$out" "$@" >stdout 2>stderr
+    timeout "$(scaled 120)" "$programs/train_gpt2" "${recipe[@]}" --out_dir="$out" "$@" >stdout 2>stderr
     code=$?
     weights=$(tail -n 1 stdout | grep -E '^weights [0-9a-f]{16}$')
 }
@@ -92,9 +92,9 @@ for dtype in fp32 bf16; do
         "$programs/train_gpt2" "${recipe[@]}" --out_dir=stopped-$dtype "${long[@]}" --dtype=$dtype \
             --init_from="$initial" >stdout 2>stderr &
         pid=$!
-        for _ in $(seq 200); do # let it make some updates first, then stop it
-            grep -q '^iter ' stdout && break
-            sleep 0.02
+        deadline=$((SECONDS + $(scaled 60)))
+        until grep -q '^iter ' stdout || ! kill -0 $pid 2>/dev/null || [ $SECONDS -ge $deadline ]; do
+            sleep 0.02 # let it make some updates first, then stop it
         done
         [ $tries -gt 4 ] || kill -TERM $pid 2>/dev/null
         wait $pid

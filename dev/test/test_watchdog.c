@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "dev/test/time_scale.h"
 #include "llmc/base/clock.h"
 #include "llmc/base/error.h"
 #include "llmc/comm/monitor.h"
@@ -60,11 +61,11 @@ static Watchdog *watch(Device *device)
     return watchdog_create(&config);
 }
 
-/* What the monitor hears of buckets, once `entered_count` are begun or after five seconds. */
+/* What the monitor hears of buckets, once `entered_count` are begun or after some seconds. */
 static Progress await_progress(uint64_t entered_count, int is_inside)
 {
     Progress all[CHANNEL_COUNT];
-    double end_ms = clock_ms() + 5000;
+    double end_ms = clock_ms() + 5000 * time_scale();
     do {
         net_sleep_ms(2);
         progress_read(all);
@@ -119,7 +120,7 @@ static int end_of_process(void (*act)(Device *device), int hangs_in_abort, char 
         dup2(output[1], STDERR_FILENO);
         watchdog_create(&config);
         act(&device);
-        net_sleep_ms(20000);
+        net_sleep_ms(20000 * time_scale());
         _exit(0);
     }
     close(output[1]);
@@ -135,9 +136,11 @@ static int end_of_process(void (*act)(Device *device), int hangs_in_abort, char 
 
 static void fail_in_a_bucket(Device *device)
 {
+    Progress before[CHANNEL_COUNT]; /* the tests before this one have entered buckets too */
+    progress_read(before);
     device->counters.begun_count = 2;
     device->counters.ended_count = 1;
-    net_sleep_ms(200);
+    await_progress(before[CHANNEL_BUCKET].entered_count + 2, 1);
     device->error = "NCCL: remote process exited";
 }
 
@@ -167,7 +170,7 @@ static void test_the_device_is_let_go_first(void **state)
     double begin_ms = clock_ms();
     assert_int_equal(end_of_process(end_by_fault, 1, text, sizeof(text), &is_aborted), EXIT_FAULT);
     assert_true(is_aborted);
-    assert_true(clock_ms() - begin_ms < 15000); /* an abort that hangs is not waited for */
+    assert_true(clock_ms() - begin_ms < 15000 * time_scale()); /* an abort that hangs is not waited for */
 }
 
 static void *end_from_a_thread(void *unused)

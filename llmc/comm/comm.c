@@ -4,6 +4,7 @@
 
 #include "llmc/comm/launch.h"
 #include "llmc/comm/monitor.h"
+#include "llmc/comm/notice.h"
 #include "llmc/comm/progress.h"
 #include "llmc/comm/transport.h"
 
@@ -151,6 +152,16 @@ void comm_barrier(void)
 void comm_bucket_sum(void *values, int64_t count, CommType type, const char *what)
 {
     all_reduce(CHANNEL_BUCKET, (AllReduce){values, count, type, COMM_SUM}, what);
+}
+
+void comm_post_notice(int notice)
+{
+    monitor_post_notice(notice);
+}
+
+int comm_notice(void)
+{
+    return notice_read();
 }
 
 void comm_enter(const char *what)

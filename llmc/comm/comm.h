@@ -57,6 +57,11 @@ void comm_broadcast(void *data, int64_t bytes, int root);
 /* all (comm_rank_count) = each rank's `mine`, in the order of ranks. */
 void comm_gather_uint64(uint64_t mine, uint64_t *all);
 
+/* A number for all ranks, outside of collectives and on any thread: soon comm_notice tells on every rank the
+ * largest that one of them has posted. 0 until then. */
+void comm_post_notice(int notice);
+int comm_notice(void);
+
 /* Around a call of another library that waits for all ranks: it is watched like a collective of the first
  * channel, and named like this in errors ("NCCL's connecting"). */
 void comm_enter(const char *what);

@@ -5,6 +5,7 @@
 #include <mpi.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -144,6 +145,10 @@ static int make_channels(const Membership *me, Error *error)
 static int join(Membership *me, Star *star, const Launch *launch, double timeout_ms, Error *error)
 {
     int provided;
+    /* A rank that waits yields its core: Open MPI does so by itself only where it starts more ranks than
+     * there are cores, and sees neither other programs nor the threads that compute. The user's own setting
+     * wins. */
+    setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
     if (begin_waiting(timeout_ms, error) != 0) {
         return -1;
     }

@@ -15,6 +15,7 @@
 
 #include "llmc/base/clock.h"
 #include "llmc/base/memory.h"
+#include "llmc/comm/notice.h"
 #include "llmc/comm/progress.h"
 #include "llmc/comm/watch.h"
 
@@ -29,8 +30,8 @@ typedef enum MessageKind { MESSAGE_BEAT, MESSAGE_FAULT, MESSAGE_ABORT, MESSAGE_G
 
 typedef struct Message {
     int32_t kind;
-    int32_t rank, exit_code; /* of an abort: whose, and its code */
-    int32_t padding;
+    int32_t rank, exit_code;          /* of an abort: whose, and its code */
+    int32_t notice;                   /* of a beat */
     Progress progress[CHANNEL_COUNT]; /* of a beat */
     char text[WATCH_TEXT_BYTES];      /* of a fault: who is lost; of an abort: the rank's host */
 } Message;
@@ -244,6 +245,7 @@ static void handle_message(int rank)
 {
     Peer *peer = &monitor.peers[rank];
     if (peer->in.kind == MESSAGE_BEAT) {
+        notice_raise(peer->in.notice);
         watch_beat(&monitor.watch, rank, peer->in.progress, clock_ms());
     } else if (peer->in.kind == MESSAGE_FAULT) {
         end_with_fault(peer->in.text);
@@ -278,7 +280,7 @@ static void handle_peers(void)
 
 static void beat(double timeout_ms, double now_ms)
 {
-    Message message = {.kind = MESSAGE_BEAT};
+    Message message = {.kind = MESSAGE_BEAT, .notice = notice_read()};
     progress_read(message.progress);
     watch_beat(&monitor.watch, monitor.me.rank, message.progress, now_ms);
     send_to_all(&message, -1);
@@ -329,7 +331,7 @@ static void *watch_ranks(void *unused)
     (void)unused;
     struct pollfd *polls = memory_alloc((size_t)monitor.me.rank_count + 1, sizeof(*polls), "monitor");
     double beat_ms = clock_ms(), last_ms = beat_ms;
-    int has_said = 0;
+    int has_said = 0, told_notice = 0;
     for (;;) {
         double timeout_ms;
         int exit_code;
@@ -352,7 +354,8 @@ static void *watch_ranks(void *unused)
             progress_excuse(now_ms - last_ms);
         }
         last_ms = now_ms;
-        if (now_ms >= beat_ms) {
+        if (now_ms >= beat_ms || told_notice != notice_read()) {
+            told_notice = notice_read();
             watch_set_interval(&monitor.watch, interval_ms);
             beat(timeout_ms, now_ms);
             beat_ms = now_ms + interval_ms;
@@ -402,6 +405,22 @@ void monitor_set_timeout(double timeout_ms)
     pthread_mutex_unlock(&monitor.lock);
 }
 
+static void wake_thread(void)
+{
+    while (write(monitor.wake[1], "", 1) < 0 && errno == EINTR) {
+    }
+}
+
+void monitor_post_notice(int notice)
+{
+    notice_raise(notice);
+    pthread_mutex_lock(&monitor.lock);
+    if (monitor.is_running) {
+        wake_thread();
+    }
+    pthread_mutex_unlock(&monitor.lock);
+}
+
 /* The thread takes the first command that it is given. */
 static void give_command(Command command, int exit_code)
 {
@@ -409,8 +428,7 @@ static void give_command(Command command, int exit_code)
     monitor.command = monitor.command == COMMAND_ABORT ? COMMAND_ABORT : command;
     monitor.exit_code = exit_code;
     pthread_mutex_unlock(&monitor.lock);
-    while (write(monitor.wake[1], "", 1) < 0 && errno == EINTR) {
-    }
+    wake_thread();
 }
 
 /* 0, or -1 when the command is not done by then. */
@@ -464,6 +482,11 @@ void monitor_finish(void)
     }
     give_command(COMMAND_FINISH, 0);
     pthread_join(monitor.thread, NULL);
+    pthread_mutex_lock(&monitor.lock);
+    monitor.is_running = 0;
+    monitor.is_done = 0;
+    monitor.command = COMMAND_NONE;
+    pthread_mutex_unlock(&monitor.lock);
     for (int r = 0; r < monitor.me.rank_count; r++) {
         close_peer(&monitor.peers[r]);
     }
@@ -472,9 +495,4 @@ void monitor_finish(void)
     watch_release(&monitor.watch);
     star_release(&monitor.star);
     memory_free(monitor.peers);
-    pthread_mutex_lock(&monitor.lock);
-    monitor.is_running = 0;
-    monitor.is_done = 0;
-    monitor.command = COMMAND_NONE;
-    pthread_mutex_unlock(&monitor.lock);
 }

@@ -9,6 +9,8 @@
  * Rank 0 finds out, tells the others who it is, and every rank ends with EXIT_FAULT and one line, from the
  * monitor thread, whatever its other threads are doing. If rank 0 is the one, each sees that by itself.
  *
+ * A beat also carries the notice (notice.h); posting one brings the next beat forward.
+ *
  * A rank that fails with an error of its own says so first: then all end with its exit code and no line but
  * its own (and one from each other machine). A rank that is done says goodbye.
  */
@@ -21,6 +23,9 @@
 void monitor_start(const Membership *me, Star *star, double timeout_ms);
 
 void monitor_set_timeout(double timeout_ms);
+
+/* Raises the notice, soon on every rank. On any thread, also before monitor_start. */
+void monitor_post_notice(int notice);
 
 /* Tell the others that this rank fails. Returns 0 when they know, -1 if that took too long. */
 int monitor_abort(int exit_code);

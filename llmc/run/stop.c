@@ -10,8 +10,9 @@
 #include <unistd.h>
 
 #include "llmc/base/error.h"
+#include "llmc/comm/comm.h"
 
-static atomic_int stop_signal; /* the one that asked for the end, 0 until then */
+static atomic_int stop_signal; /* the one that asked this process for the end, 0 until then */
 static pid_t launcher;         /* mpirun's process on this machine, 0 without one */
 
 /* The signals that ask. SIGCONT does only where mpirun may send it. */
@@ -37,6 +38,13 @@ static void end_by_signal(int signal_number)
     pthread_sigmask(SIG_UNBLOCK, &set, NULL);
 }
 
+/* Note the first signal, and let all ranks know. */
+static void ask_for_end(int signal_number)
+{
+    atomic_store(&stop_signal, signal_number);
+    comm_post_notice(signal_number);
+}
+
 /* The thread that takes all signals. An mpirun that is told to end wakes its ranks by SIGCONT, sends SIGTERM
  * a second later (or when its odls_base_sigkill_timeout is over) and SIGKILL as long after that. So the time
  * to write a snapshot in begins with SIGCONT; and the SIGTERM that follows is no second wish. */
@@ -54,22 +62,21 @@ static void *take_signals(void *unused)
         } else if (signal_number == SIGCONT) {
             if (from.si_code == SI_USER && from.si_pid == launcher && !atomic_load(&stop_signal)) {
                 is_announced = 1;
-                atomic_store(&stop_signal, SIGTERM);
+                ask_for_end(SIGTERM);
             }
         } else if (is_announced && signal_number == SIGTERM) {
             is_announced = 0;
         } else if (atomic_load(&stop_signal)) {
             end_by_signal(signal_number);
         } else {
-            atomic_store(&stop_signal, signal_number);
+            ask_for_end(signal_number);
         }
     }
     return NULL;
 }
 
-void stop_install(void)
+void stop_hold(void)
 {
-    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of write, like a full disk */
     if (getenv("OMPI_COMM_WORLD_SIZE")) {
         launcher = getppid();
     }
@@ -77,15 +84,21 @@ void stop_install(void)
     awaited_signals(&set);
     int failed = pthread_sigmask(SIG_BLOCK, &set, NULL);
     CHECK(!failed, "cannot block signals: %s", strerror(failed));
+}
+
+void stop_install(void)
+{
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of write, like a full disk */
+    stop_hold();
     pthread_t thread;
-    failed = pthread_create(&thread, NULL, take_signals, NULL);
+    int failed = pthread_create(&thread, NULL, take_signals, NULL);
     CHECK(!failed, "cannot start a thread: %s", strerror(failed));
     pthread_detach(thread);
 }
 
 int stop_requested(void)
 {
-    return atomic_load_explicit(&stop_signal, memory_order_relaxed);
+    return comm_notice();
 }
 
 const char *stop_signal_name(int signal_number)

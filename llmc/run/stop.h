@@ -1,6 +1,6 @@
 /* Stopping in good order: SIGUSR1, SIGTERM and SIGINT ask the run to finish what it is doing, write a
- * snapshot and end; a second signal ends the program at once. A rank also takes mpirun's SIGCONT, by which
- * mpirun begins to end its ranks, as if it were SIGTERM.
+ * snapshot and end, on all ranks; a second signal to the same process ends it at once. A rank also takes
+ * mpirun's SIGCONT, by which mpirun begins to end its ranks, as if it were SIGTERM.
  */
 #ifndef LLMC_RUN_STOP_H
 #define LLMC_RUN_STOP_H
@@ -9,13 +9,19 @@
 extern "C" {
 #endif
 
-/* Called once, before any other thread is started: from then on no thread but one of its own takes these
- * signals, and none has a handler. A handler may not run on a thread that multiplies matrices: oneDNN's fp32
- * kernels point the stack register into a buffer of the heap, and the kernel's signal frame would overwrite
- * what lies below it (dev/notes/matmul.md). */
+/* Keeps these signals until stop_install, which takes those that came meanwhile: blocked signals stay
+ * pending, also when the program executes itself once more. Called on the first line of a main that does
+ * something before program_run. */
+void stop_hold(void);
+
+/* Called once, before any other thread is started: from then on a thread of its own takes these signals,
+ * every other thread blocks them, and none has a handler. So no system call of the program or of a library
+ * ends early with EINTR; and what answers a signal may print, lock and call other modules, which a handler
+ * may not. */
 void stop_install(void);
 
-/* The signal that asked for the end, or 0. Cheap: ask after every slot. */
+/* The signal that asked this rank or another one for the end (the largest, if there were several), or 0.
+ * Ranks learn of it one after the other. Cheap: ask after every slot. */
 int stop_requested(void);
 
 /* "SIGTERM" and the like. */

@@ -199,9 +199,10 @@ static int is_stopping(void)
     return signal_number != 0;
 }
 
-/* Forward and backward of this rank's slots. Ranks that were asked to stop tell the others before the last
- * slot, whose backward all-reduces: all cut this step, or none. Returns 0 when all slots are done, 1 when the
- * step is cut: then nothing was updated, and whoever resumes repeats it; -1 with *error. */
+/* Forward and backward of this rank's slots. When a rank is asked to stop, all soon know, and go no further
+ * than the slot at hand. Some may have begun the last one, whose backward all-reduces. So ranks agree once in
+ * each step, at the latest before the last slot: all cut this step, or none. Returns 0 when all slots are
+ * done, 1 when the step is cut: then nothing was updated, and whoever resumes repeats it; -1 with *error. */
 static int run_slots(Loop *loop, Error *error)
 {
     RunModel *model = &loop->run->model;
