@@ -11,6 +11,8 @@ $(eval $(call link_rule,test,,-lcmocka))
 $(eval $(call link_rule,bench))
 $(eval $(call link_rule,fuzz,$(B)/dev/fuzz/driver.o))
 
+module-tests: $(MODULE_TESTS) ## the tests of modules alone
+	$(Q)PROGRAMS=$(B) dev/test/run.sh $(MODULE_TESTS)
 bench: $(BENCHES) ## the benchmarks under dev/bench
 fuzz: $(FUZZERS) ## the fuzzers under dev/fuzz
 
@@ -24,4 +26,4 @@ THREAD_TESTS := $(addprefix $(B)/test/test_,loader writer)
 thread-tests: $(B)/data_prep/tokenize $(THREAD_TESTS)
 	$(Q)PROGRAMS=$(B) dev/test/run.sh $(THREAD_TESTS)
 
-.PHONY: bench fuzz sanitizer-tests thread-tests
+.PHONY: module-tests bench fuzz sanitizer-tests thread-tests
