@@ -20,7 +20,7 @@ die() {
 }
 
 command -v aarch64-linux-gnu-gcc >/dev/null || skip "no aarch64-linux-gnu-gcc here"
-command -v dpkg-deb >/dev/null && command -v apt-get >/dev/null || skip "no apt-get here to get libraries with"
+command -v dpkg-deb >/dev/null && command -v apt-get >/dev/null || skip "no apt-get here"
 qemu=$(command -v qemu-aarch64-static || command -v qemu-aarch64) || skip "no qemu-aarch64-static here"
 
 # arm64_apt ARGUMENTS...: an apt-get that knows this machine's sources, another architecture, and of no

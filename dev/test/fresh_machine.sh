@@ -34,7 +34,7 @@ try() {
     if [ $status -eq 0 ]; then
         echo "$suite: $name: passed in $((SECONDS - start)) s"
     else
-        echo "$suite: $name: failed after $((SECONDS - start)) s of at most $seconds_max s, exit code $status"
+        echo "$suite: $name: failed after $((SECONDS - start)) s of $seconds_max s, exit code $status"
         tail -n 60 "$folder/log" | sed 's/^/    /'
     fi
     grep -hE '^([0-9]+ passed, [0-9]+ failed|weights [0-9a-f]{16})$' "$folder/log" | tail -n 1 |
