@@ -6,14 +6,20 @@ CUDA     ?= 1
 NCCL     ?= 1
 SANITIZE ?=
 V        ?= 0
-CC       ?= gcc
+WERROR   ?= 0
+# make has a CC and a CXX of its own, which ?= would keep. CC=clang asks for clang++ too: one OpenMP for both.
+unless_default = $(if $(filter default,$(origin $(1))),$(2),$($(1)))
+CC       := $(call unless_default,CC,gcc)
+CXX      := $(call unless_default,CXX,$(if $(findstring clang,$(CC)),$(subst clang,clang++,$(CC)),g++))
 OPTIMIZE ?= -O3
 OBJCOPY  ?= objcopy
 NVCC     ?= nvcc
 GPUS     ?= -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a \
             -gencode arch=compute_90,code=compute_90
 comma    := ,
+other_cc := $(filter-out gcc,$(notdir $(lastword $(CC))))
 VARIANT  := mpi$(MPI)$(if $(filter 0,$(NCCL)),-nccl0)$(if $(SANITIZE),-$(subst $(comma),-,$(SANITIZE)))
+VARIANT  := $(VARIANT)$(if $(other_cc),-$(other_cc))
 B        := build/$(VARIANT)
 MACHINE  ?= $(shell uname -m)
 Q        := $(if $(filter 1,$(V)),,@)
@@ -21,9 +27,12 @@ Q        := $(if $(filter 1,$(V)),,@)
 # -fno-math-errno and -fno-trapping-math let loops vectorise without changing any result; never -ffast-math.
 # -ffp-contract=off: a fused multiply-add is written as one, so that every CPU and compiler rounds alike.
 CPPFLAGS += -I. -I$(B)
-CFLAGS   += -std=c11 $(OPTIMIZE) -g -Wall -Wextra -Werror -Wno-format-truncation -MMD -MP
-CFLAGS   += -fopenmp -fno-math-errno -fno-trapping-math -ffp-contract=off
-CXXFLAGS += -std=c++20 -O2 -g -Wall -Wextra -Werror -MMD -MP -fopenmp
+# Neither compiler knows all that the other is asked to keep quiet about: -Wno-pass-failed is for clang, which
+# else reports loops that it does not vectorise.
+WARNINGS := -Wall -Wextra $(if $(filter 1,$(WERROR)),-Werror)
+CFLAGS   += -std=c11 $(OPTIMIZE) -g $(WARNINGS) -Wno-unknown-warning-option -Wno-format-truncation \
+            -Wno-pass-failed -MMD -MP -fopenmp -fno-math-errno -fno-trapping-math -ffp-contract=off
+CXXFLAGS += -std=c++20 -O2 -g $(WARNINGS) -MMD -MP -fopenmp -ffp-contract=off
 LDLIBS   += -lzstd -ljansson -lm -lpthread
 CFLAGS   += $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer -fno-sanitize-recover=all)
 mpi       = $(if $(filter 1,$(MPI)),$(shell mpicc --showme:$(1) 2>/dev/null))
@@ -49,7 +58,8 @@ BASE_FLAGS   :=
 endif
 vector_bits   = $(if $(filter %v4,$(1)),512,256)
 march         = $(if $(filter portable,$(1)),,-march=$(1) -mprefer-vector-width=$(call vector_bits,$(1)))
-lanes         = $(if $(filter %v4,$(1)),avx512,$(if $(filter %v3,$(1)),avx2,$(if $(filter aarch64,$(MACHINE)),neon,soft)))
+lanes         = $(if $(filter %v4,$(1)),avx512,$(if $(filter %v3,$(1)),avx2,$(if \
+                $(filter aarch64,$(MACHINE)),neon,soft)))
 symbol        = cpu_level_$(subst -,_,$(1))
 CPU_SOURCES  := $(wildcard llmc/compute/cpu/*.c)
 # Kernels that only some CPUs of the level x86-64-v4 can run.
@@ -77,10 +87,6 @@ OP_SOURCES   := $(wildcard dev/ops/test_*.c)
 OP_TESTS     := $(foreach level,$(LEVELS),$(OP_SOURCES:dev/ops/%.c=$(B)/ops/$(level)/%))
 TEST_TOOLS   := $(B)/test/damage
 SHELL_TESTS  := $(filter-out $(if $(filter 1,$(CUDA)),,%cuda.sh),$(wildcard dev/test/test_*.sh))
-SANITIZER_SHELL_TESTS := $(filter %_cli.sh %_reference.sh %_format.sh %_training.sh,$(SHELL_TESTS))
-THREAD_TESTS := $(addprefix $(B)/test/test_,loader writer)
-FUZZERS      := $(patsubst dev/fuzz/%.c,$(B)/fuzz/%,$(wildcard dev/fuzz/fuzz_*.c))
-BENCHES      := $(patsubst dev/bench/%.c,$(B)/bench/%,$(wildcard dev/bench/*.c))
 
 all: $(PROGRAMS) ## the CPU programs: train_gpt2, test_gpt2, data_prep/tokenize
 
@@ -107,8 +113,9 @@ $(CUDA_PROGRAMS:%=$(B)/%): $(B)/%cu: $(B)/cuda/%.o $(call cuda_objects,cuda) $(B
 
 $(B)/cuda/%.o: %.cu Makefile | has-nvcc
 	$(call say,NVCC,$<)
-	$(into) $(NVCC) -std=c++20 $(OPTIMIZE) $(GPUS) -I. -Illmc/compute/cuda/device -Werror all-warnings \
-	    -Xcompiler -Wall,-Wextra -MMD -MP -c -o $@ $<
+	$(into) $(NVCC) -std=c++20 $(OPTIMIZE) $(GPUS) -I. -Illmc/compute/cuda/device \
+	    $(if $(filter 1,$(WERROR)),-Werror all-warnings) -Xcompiler -Wall,-Wextra,-ffp-contract=off \
+	    -MMD -MP -c -o $@ $<
 has-nvcc:
 	@command -v $(NVCC) >/dev/null || { echo "make: no $(NVCC) found: CUDA Toolkit 12.4 has it" >&2; exit 1; }
 # The same sources run by the CPU: fast, or with every access of a kernel checked (dev/host_cuda/README.md).
@@ -173,40 +180,11 @@ $(B)/ops/$(1)/%: $(B)/ops/$(1)/%.o $(call cpu_objects,$(1)) $(B)/libllmc.a
 endef
 $(foreach level,$(LEVELS),$(eval $(call level_rules,$(level))))
 
-# The kernels for AVX512_BF16 and AMX, by the CPU's instructions and by emulated ones.
-EMULATED_SOURCES := llmc/compute/cpu/matmul.c $(wildcard llmc/compute/cpu/matmul_*.c llmc/compute/cpu/x86/matmul_*.c)
-EMULATED_SOURCES += dev/emulated_cpu/test_bf16_kernels.c dev/emulated_cpu/available_emulated.c
-$(B)/emulated/%.o: %.c Makefile
-	$(call say,CC,"$< (emulated)")
-	$(into) $(CC) -Idev/emulated_cpu $(CPPFLAGS) $(CFLAGS) $(BASE_FLAGS) -Wno-psabi -c -o $@ $<
-$(B)/test/test_bf16_emulated: $(EMULATED_SOURCES:%.c=$(B)/emulated/%.o) $(B)/libllmc.a
-	$(call say,LINK,$@)
-	$(into) $(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
-$(B)/test/test_bf16_x86_64: $(addprefix $(B)/dev/emulated_cpu/,test_bf16_kernels.o available_x86_64.o) \
-    $(call cpu_objects,x86-64-v4) $(B)/libllmc.a
-	$(call say,LINK,$@)
-	$(into) $(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
+include dev/dev.mk
 
-define link_rule
-$(B)/$(1)/%: $(B)/dev/$(1)/%.o $(2) $(LEVEL_OBJECTS) $(B)/libllmc.a
-	$$(call say,LINK,$$@)
-	$$(into) $$(CC) $$(CFLAGS) $$(LDFLAGS) -o $$@ $$^ $(3) $$(LDLIBS)
-endef
-$(eval $(call link_rule,test,,-lcmocka))
-$(eval $(call link_rule,bench))
-$(eval $(call link_rule,fuzz,$(B)/dev/fuzz/driver.o))
 # ---- targets for people ------------------------------------------------------------------------------------
 test: $(PROGRAMS) $(MODULE_TESTS) $(OP_TESTS) $(HOST_TESTS) $(HOST_TOOLS) $(TEST_TOOLS) $(FUZZERS) ## tests
 	$(Q)PROGRAMS=$(B) dev/test/run.sh $(MODULE_TESTS) $(OP_TESTS) $(HOST_TESTS) $(SHELL_TESTS)
-# Under a sanitizer (SANITIZE=...): the modules, the best level's operations, the programs as users meet them.
-BEST_OP_TESTS := $(filter $(B)/ops/$(lastword $(LEVELS))/%,$(OP_TESTS))
-sanitizer-tests: $(PROGRAMS:%=$(B)/%) $(MODULE_TESTS) $(BEST_OP_TESTS) $(TEST_TOOLS)
-	$(Q)PROGRAMS=$(B) dev/test/run.sh $(MODULE_TESTS) $(BEST_OP_TESTS) $(SANITIZER_SHELL_TESTS)
-# libgomp is not built for TSan: only code without OpenMP.
-thread-tests: $(B)/data_prep/tokenize $(THREAD_TESTS)
-	$(Q)PROGRAMS=$(B) dev/test/run.sh $(THREAD_TESTS)
-bench: $(BENCHES) ## the benchmarks under dev/bench
-fuzz: $(FUZZERS) ## the fuzzers under dev/fuzz
 format: ## clang-format every source
 	$(Q)git ls-files '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format -i
 
@@ -214,9 +192,11 @@ clean: ## remove what was built
 	$(Q)rm -rf build $(PROGRAMS) $(CUDA_PROGRAMS) $(HOST_PROGRAMS)
 
 help: ## this list
-	@grep -hE '^[a-z_0-9-]+:.*##' Makefile | sed -E 's/^([a-z_0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
-	@printf '\nSwitches: MPI=0 (no Open MPI)  CUDA=0  NCCL=0  SANITIZE=address,undefined | thread  V=1\n'
+	@grep -hE '^[a-z_0-9-]+:.*##' Makefile dev/dev.mk | \
+	    sed -E 's/^([a-z_0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
+	@printf '\nSwitches: MPI=0 (no Open MPI)  CUDA=0  NCCL=0  SANITIZE=address,undefined | thread  V=1'
+	@printf '\n          CC=clang  WERROR=1 (a warning is an error, as in CI)\n'
 
-.PHONY: all has-nvcc test sanitizer-tests thread-tests bench fuzz format clean help FORCE
+.PHONY: all has-nvcc test format clean help FORCE
 .SECONDARY:
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

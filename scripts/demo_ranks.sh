@@ -4,6 +4,12 @@
 # telling lines. Exit 0 if both end with the same weights.
 #   make && scripts/demo_ranks.sh          PROGRAMS=FOLDER: where the programs are
 set -eu
+case ${1:-} in
+-h | --help)
+    sed -n '2,/^set /s/^# \{0,1\}//p' "$0"
+    exit 0
+    ;;
+esac
 root=$(cd "$(dirname "$0")/.." && pwd)
 programs=$(cd "${PROGRAMS:-$root}" && pwd)
 work=$(mktemp -d)
@@ -76,8 +82,8 @@ echo '$ ./train_gpt2 demo.conf --out_dir=undisturbed'
 tell "$lines"
 expected=$(tail -n 1 stdout)
 echo
-stopped 14 TERM mpirun -q --oversubscribe -np 4 ./train_gpt2 demo.conf
-stopped 34 TERM mpirun -q --oversubscribe -np 3 ./train_gpt2 demo.conf --init_from=resume
+stopped 14 TERM mpirun --oversubscribe -np 4 ./train_gpt2 demo.conf
+stopped 34 TERM mpirun --oversubscribe -np 3 ./train_gpt2 demo.conf --init_from=resume
 echo '$ ./train_gpt2 demo.conf --init_from=resume'
 ./train_gpt2 demo.conf --init_from=resume >stdout 2>stderr || die "$(tail -n 1 stderr)"
 tell "$lines"

@@ -11,10 +11,14 @@ packages=(gcc libc6-dev binutils make libzstd-dev libjansson-dev libarchive-dev 
 [ "${MPI:-1}" = 0 ] || packages+=(libopenmpi-dev openmpi-bin)
 for argument in "$@"; do
     case $argument in
-    --test) packages+=(libcmocka-dev zstd zip xz-utils bzip2) ;;
+    --test) packages+=(g++ python3 libcmocka-dev zstd zip xz-utils bzip2) ;;
     --book) packages+=(bible-kjv bible-kjv-text) ;;
+    -h | --help)
+        sed -n '2,/^set /s/^# \{0,1\}//p' "$0"
+        exit 0
+        ;;
     *)
-        echo "install_deps.sh: $argument: expected --test or --book" >&2
+        echo "install_deps.sh: $argument: expected --test, --book or --help" >&2
         exit 1
         ;;
     esac
@@ -23,7 +27,7 @@ done
 if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
     echo "install_deps.sh: no apt-get here: this script knows Debian and Ubuntu. Install by hand:" \
         "a C11 compiler, make, zstd, jansson, libarchive, zlib, Open MPI" \
-        "(or make MPI=0), and for tests cmocka" >&2
+        "(or make MPI=0), and for tests a C++20 compiler, python3, cmocka, zstd, zip, xz, bzip2" >&2
     exit 1
 fi
 

@@ -1,20 +1,30 @@
 #!/usr/bin/env bash
 # From nothing to a model that writes in the style of a book, in under five minutes on two cores: install what
-# is missing, build, tokenise, train a small GPT-2 for about three minutes, print samples.
+# is missing, build, tokenise, train a small GPT-2 for two and a half minutes, print samples.
 #   scripts/quickstart.sh [FILE] [--name=value ...]
 #       FILE           a text to learn from, instead of the King James Bible of Debian's packages
-#       --name=value   an option of train_gpt2, later than those of scripts/config/kjv.conf
+#       --name=value   an option of train_gpt2, later than those of scripts/config/kjv.conf; with
+#                      --max_iters=N it makes so many updates, however long they take
 # Run again, it goes on where it was stopped; `rm -r out/NAME` begins anew.
 set -euo pipefail
+case ${1:-} in
+-h | --help)
+    sed -n '2,/^set /s/^# \{0,1\}//p' "$0"
+    exit 0
+    ;;
+esac
 caller=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 config=scripts/config/kjv.conf
-training_ms=150000
+training_s=150 # at least 60 and at most so long, and what installing and building have left of ..
+total_s=285
 
 book=
 options=()
+updates=
 for argument in "$@"; do
     case $argument in
+    --max_iters=*) updates=${argument#*=} ;;
     --*) options+=("$argument") ;;
     /*) book=$argument ;;
     *) book=$caller/$argument ;;
@@ -43,22 +53,29 @@ else
 fi
 out_dir=out/$name
 
-# How many updates are three minutes on this machine: the recipe's at most, and enough to learn something. A
+# How many updates there is time for on this machine: the recipe's at most, and enough to learn something. A
 # run that goes on keeps the number that it began with.
 mkdir -p "$out_dir"
-if [ ! -e "$out_dir/updates" ]; then
+if [ -n "$updates" ]; then
+    echo "$updates" >"$out_dir/updates"
+elif [ ! -e "$out_dir/updates" ]; then
     echo "timing a few updates of this machine .."
     trial=$(mktemp -d)
     trap 'rm -rf "$trial"' EXIT
     ./train_gpt2 $config "--dataset=$name" "--out_dir=$trial" ${options[@]+"${options[@]}"} --max_iters=12 \
         --eval_interval=0 --snapshot_interval=0 --num_samples=0 --log_interval=1 >/dev/null
     # The first updates warm up; the median of the others is not misled by what else the machine does.
-    update_ms=$(sed -n 's/.*"event":"step".*"ms":\([0-9]*\).*/\1/p' "$trial/log.jsonl" | tail -n 9 |
-        sort -n | sed -n 5p)
+    update_us=$(sed -n 's/.*"event":"step".*"ms":\([0-9.]*\).*/\1/p' "$trial/log.jsonl" | tail -n 9 |
+        sort -n | awk 'NR == 5 { printf "%d", $1 * 1000 + 1 }')
+    rm -rf "$trial"
+    left_s=$((total_s - SECONDS))
+    training_s=$((left_s < 60 ? 60 : left_s < training_s ? left_s : training_s))
+    # An evaluation, 40 forward passes, takes as long as 14 updates: one every 300 updates, one at both ends.
     updates_most=$(sed -n 's/^max_iters *= *//p' $config)
-    updates=$((training_ms / (update_ms + 1)))
+    updates=$(((training_s * 1000000 / update_us - 28) * 300 / 314))
     updates=$((updates < 100 ? 100 : updates > updates_most ? updates_most : updates))
     echo "$updates" >"$out_dir/updates"
+    echo "training: $updates updates, about $(((updates * 314 / 300 + 28) * update_us / 1000000)) s"
 fi
 updates=$(cat "$out_dir/updates")
 exec ./train_gpt2 $config "--dataset=$name" "--out_dir=$out_dir" --init_from=auto "--max_iters=$updates" \

@@ -150,6 +150,10 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
     --tries=*) tries=${1#*=} && number tries "$tries" ;;
     --wait=*) wait_s=${1#*=} && number wait "$wait_s" ;;
     --signal=*) signal=${1#*=} ;;
+    -h | --help)
+        sed -n '2,/^set /s/^# \{0,1\}//p' "$0"
+        exit 0
+        ;;
     *) refuse "$1: expected an option and then -- COMMAND; see the head of this script" ;;
     esac
     shift

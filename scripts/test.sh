@@ -1,7 +1,14 @@
 #!/usr/bin/env bash
 # On a fresh machine: install what is missing, build, run every test that this machine can run. The last line
 # is `N passed, N failed`; the exit code is 0 if none failed.
+#   scripts/test.sh          MPI=0: without Open MPI
 set -euo pipefail
+case ${1:-} in
+-h | --help)
+    sed -n '2,/^set /s/^# \{0,1\}//p' "$0"
+    exit 0
+    ;;
+esac
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 scripts/install_deps.sh --test
 # make's own closing word on a failure would come after the sum.

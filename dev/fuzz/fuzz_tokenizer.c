@@ -21,8 +21,8 @@ size_t fuzz_seed(uint8_t *data, int index)
 {
     static const char *const seeds[] = {
         "it's they're we'll  'tis\n\n  x\t\r\n1 22 333 !?... (a)",
-        "na\xc3\xafve \xd0\xbf\xd1\x80\xd0\xb8 \xe4\xbd\xa0\xe5\xa5\xbd\xef\xbc\x8c \xf0\x9f\x98\x80 "
-        "\xe3\x80\x80 \xd9\xa3",
+        ("na\xc3\xafve \xd0\xbf\xd1\x80\xd0\xb8 \xe4\xbd\xa0\xe5\xa5\xbd\xef\xbc\x8c \xf0\x9f\x98\x80 "
+         "\xe3\x80\x80 \xd9\xa3"),
         "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
         "\xff\xfe\xc0\x80\xf5\x80\x80\x80 \xe4\xb8",
     };

@@ -11,7 +11,8 @@ command -v nvcc >/dev/null || {
 }
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-make B="$folder" NVCC="nvcc -Xptxas -v" "$folder/train_gpt2cu" "$folder/test_gpt2cu" >"$folder/log" 2>&1 || {
+make WERROR=1 B="$folder" NVCC="nvcc -Xptxas -v" "$folder/train_gpt2cu" "$folder/test_gpt2cu" \
+    >"$folder/log" 2>&1 || {
     tail -n 30 "$folder/log"
     exit 1
 }

@@ -64,7 +64,7 @@ static inline void job_start_one(Job *job, int process, int rank, int count)
         job_set("RANK", rank);
         job_set("WORLD_SIZE", count);
         job_set("MASTER_PORT", job->port);
-        setenv("MASTER_ADDR", "localhost", 1);
+        setenv("MASTER_ADDR", "127.0.0.1", 1);
         if (job->timeout_s) {
             job_set("COMM_TIMEOUT", job->timeout_s * time_scale());
         }

@@ -4,9 +4,11 @@
 #   program               which one, if not train_gpt2
 program=${program:-train_gpt2}
 export LC_ALL=C OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive # ranks share the cores
-# Containers: root may start ranks, more of them than cores, unbound, and without reading each other's memory.
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
-export OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_btl_vader_single_copy_mechanism=none
+# Containers: root may start ranks, more of them than cores, unbound, and without reading each other's memory,
+# for which Open MPI 4 and 5 have settings of different names.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_smsc=^cma
+mpirun_options=(--oversubscribe --bind-to none)
 for name in $(compgen -v SLURM) RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT; do
     unset "$name" # of the job that the test itself may run in
 done
@@ -105,7 +107,6 @@ ranks_begin() {
     setsid timeout --foreground -k 5 "$(scaled "${limit_s:-120}")" "${command[@]}" >stdout 2>stderr &
     job=$!
 }
-mpirun_options=()
 
 # The process id of mpirun, or of the one process that has no launcher.
 leader() {

@@ -222,7 +222,7 @@ fail "a file where the folder was" 'ln -s file disk/new && mv -T disk/new disk/o
 
 # ---- losses that are not finite ----------------------------------------------------------------------------
 # The first update throws the weights so far off that no later loss is finite.
-told() { # FOLDER: what the log says about updates
+log_of() { # FOLDER: what the log says about updates
     grep -E '"event":"(step|skip|end)"' "$1/log.jsonl" |
         sed -E 's/,"(ms|tok_per_s|compute_ms|comm_ms|exposed_ms|mfu)":[^,}]*//g'
 }
@@ -231,10 +231,10 @@ for N in 0 3; do
     ranks $N "${wild[@]}" --snapshot_interval=2 --out_dir=wild-$N
     [ $code -eq 76 ] && [ "$(grep -c '^train_gpt2: ' stderr)" -eq 1 ] &&
         grep -q "wild-$N: 4 updates in a row had a loss or gradient that is not finite; $good" stderr &&
-        [ "$(told wild-$N | grep -c '"event":"skip"')" -eq 4 ] && [ -e wild-$N/step-00000004.snap ]
+        [ "$(log_of wild-$N | grep -c '"event":"skip"')" -eq 4 ] && [ -e wild-$N/step-00000004.snap ]
     result $? "$N ranks: updates are skipped, then exit 76, and the last snapshot is named"
 done
-[ -n "$(told wild-0)" ] && [ "$(told wild-0)" = "$(told wild-3)" ]
+[ -n "$(log_of wild-0)" ] && [ "$(log_of wild-0)" = "$(log_of wild-3)" ]
 result $? "any number of ranks skips the same updates"
 ranks 2 "${wild[@]}" --snapshot_interval=0 --max_bad_steps=2 --out_dir=wild-never
 [ $code -eq 76 ] && grep -q 'newest good snapshot: none was written' stderr

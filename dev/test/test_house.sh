@@ -32,7 +32,7 @@ while read -r file; do
     [ -f "$file" ] || continue # deleted, not yet committed
     case $file in
     *.c | *.h | *.cu | *.cuh) sources+=("$file") ;;
-    *.sh | *.bash | *.py | .ci/run | Makefile) scripts+=("$file") ;;
+    *.sh | *.bash | *.py | *.mk | .ci/run | Makefile) scripts+=("$file") ;;
     *.md | *.conf) texts+=("$file") ;;
     dev/reference/*.safetensors) reference_bytes=$((reference_bytes + $(wc -c <"$file"))) ;;
     esac

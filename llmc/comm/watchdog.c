@@ -1,3 +1,4 @@
+#define _GNU_SOURCE
 #include "llmc/comm/watchdog.h"
 
 #include <pthread.h>

@@ -1,3 +1,4 @@
+#define _GNU_SOURCE
 #include "llmc/data/loader.h"
 
 #include <pthread.h>

@@ -1,0 +1,44 @@
+# Included by the Makefile: module tests, benchmarks, fuzzers, and the targets of continuous integration.
+
+FUZZERS := $(patsubst dev/fuzz/%.c,$(B)/fuzz/%,$(wildcard dev/fuzz/fuzz_*.c))
+BENCHES := $(patsubst dev/bench/%.c,$(B)/bench/%,$(wildcard dev/bench/*.c))
+define link_rule
+$(B)/$(1)/%: $(B)/dev/$(1)/%.o $(2) $(LEVEL_OBJECTS) $(B)/libllmc.a
+	$$(call say,LINK,$$@)
+	$$(into) $$(CC) $$(CFLAGS) $$(LDFLAGS) -o $$@ $$^ $(3) $$(LDLIBS)
+endef
+$(eval $(call link_rule,test,,-lcmocka))
+$(eval $(call link_rule,bench))
+$(eval $(call link_rule,fuzz,$(B)/dev/fuzz/driver.o))
+
+# The kernels for AVX512_BF16 and AMX, by the CPU's instructions and by emulated ones.
+EMULATED_SOURCES := $(wildcard llmc/compute/cpu/matmul*.c llmc/compute/cpu/x86/matmul_*.c) \
+                    dev/emulated_cpu/test_bf16_kernels.c \
+                    dev/emulated_cpu/available_emulated.c
+$(B)/emulated/%.o: %.c Makefile
+	$(call say,CC,"$< (emulated)")
+	$(into) $(CC) -Idev/emulated_cpu $(CPPFLAGS) $(CFLAGS) $(BASE_FLAGS) -Wno-psabi -c -o $@ $<
+$(B)/test/test_bf16_emulated: $(EMULATED_SOURCES:%.c=$(B)/emulated/%.o) $(B)/libllmc.a
+	$(call say,LINK,$@)
+	$(into) $(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
+$(B)/test/test_bf16_x86_64: $(addprefix $(B)/dev/emulated_cpu/,test_bf16_kernels.o available_x86_64.o) \
+    $(call cpu_objects,x86-64-v4) $(B)/libllmc.a
+	$(call say,LINK,$@)
+	$(into) $(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
+
+module-tests: $(MODULE_TESTS) ## the tests of modules alone
+	$(Q)PROGRAMS=$(B) dev/test/run.sh $(MODULE_TESTS)
+bench: $(BENCHES) ## the benchmarks under dev/bench
+fuzz: $(FUZZERS) ## the fuzzers under dev/fuzz
+
+# Under a sanitizer (SANITIZE=...): the modules, the best level's operations, the programs as users meet them.
+SANITIZER_SHELL_TESTS := $(filter %_cli.sh %_reference.sh %_format.sh %_training.sh,$(SHELL_TESTS))
+BEST_OP_TESTS := $(filter $(B)/ops/$(lastword $(LEVELS))/%,$(OP_TESTS))
+sanitizer-tests: $(PROGRAMS:%=$(B)/%) $(MODULE_TESTS) $(BEST_OP_TESTS) $(TEST_TOOLS)
+	$(Q)PROGRAMS=$(B) dev/test/run.sh $(MODULE_TESTS) $(BEST_OP_TESTS) $(SANITIZER_SHELL_TESTS)
+# libgomp is not built for TSan: only code without OpenMP.
+THREAD_TESTS := $(addprefix $(B)/test/test_,loader writer)
+thread-tests: $(B)/data_prep/tokenize $(THREAD_TESTS)
+	$(Q)PROGRAMS=$(B) dev/test/run.sh $(THREAD_TESTS)
+
+.PHONY: module-tests bench fuzz sanitizer-tests thread-tests
