@@ -1,5 +1,6 @@
 #include <math.h>
 
+#include "llmc/base/math.h"
 #include "llmc/compute/cpu/adamw.h"
 #include "llmc/compute/cpu/cpu_model.h"
 #include "llmc/compute/cpu/exact.h"
@@ -99,8 +100,8 @@ static void make_update(Model *model, const UpdateArgs *args, StepResult *result
     if (args->grad_clip > 0 && result->norm > args->grad_clip) {
         clip = (float)(args->grad_clip / (result->norm + 1e-6)); /* torch.nn.utils.clip_grad_norm_ */
     }
-    double correction1 = 1.0 - pow(args->beta1, (double)args->update_number);
-    double correction2 = 1.0 - pow(args->beta2, (double)args->update_number);
+    double correction1 = 1.0 - math_power(args->beta1, args->update_number);
+    double correction2 = 1.0 - math_power(args->beta2, args->update_number);
     AdamwFactors factors = {.keep = 1.0f,
                             .beta1 = args->beta1,
                             .beta2 = args->beta2,
