@@ -4,6 +4,7 @@
 #include "llmc/compute/cpu/adamw.h"
 #include "llmc/compute/cpu/cpu_model.h"
 #include "llmc/compute/cpu/exact.h"
+#include "llmc/compute/cpu/sums.h"
 
 GradientArena cpu_model_gradients(Model *model)
 {
@@ -60,12 +61,7 @@ static double gradient_norm(Model *model, int64_t *bad)
         float values[ARENA_CHUNK];
         const ArenaChunk *chunk = &model->chunks[c];
         bad_count += load_gradients(values, model, chunk->offset, chunk->count);
-        double sum = 0;
-#pragma omp simd reduction(+ : sum)
-        for (int i = 0; i < chunk->count; i++) {
-            sum += (double)values[i] * (double)values[i];
-        }
-        model->norm_partial[c] = sum;
+        model->norm_partial[c] = wide_squares_of(values, chunk->count);
     }
     double sum = 0;
     for (int64_t c = 0; c < model->chunk_count; c++) {
