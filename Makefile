@@ -190,6 +190,8 @@ sanitizer-tests: $(PROGRAMS:%=$(B)/%) $(MODULE_TESTS) $(BEST_OP_TESTS) $(TEST_TO
 # libgomp is not built for TSan: only code without OpenMP.
 thread-tests: $(B)/data_prep/tokenize $(THREAD_TESTS)
 	$(Q)PROGRAMS=$(B) dev/test/run.sh $(THREAD_TESTS)
+verify: train_gpt2 ## does this machine compute the very bits of ours?
+	$(Q)scripts/verify.sh
 bench: $(BENCHES) ## the benchmarks under dev/bench
 fuzz: $(FUZZERS) ## the fuzzers under dev/fuzz
 format: ## clang-format every source
@@ -202,6 +204,6 @@ help: ## this list
 	@grep -hE '^[a-z_0-9-]+:.*##' Makefile | sed -E 's/^([a-z_0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
 	@printf '\nSwitches: MPI=0 (no Open MPI)  CUDA=0  NCCL=0  SANITIZE=address,undefined | thread  V=1\n'
 
-.PHONY: all has-nvcc test sanitizer-tests thread-tests bench fuzz format clean help FORCE
+.PHONY: all has-nvcc test verify sanitizer-tests thread-tests bench fuzz format clean help FORCE
 .SECONDARY:
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
