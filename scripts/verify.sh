@@ -14,7 +14,7 @@ esac
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 . dev/test/golden/runs.bash
 export LC_ALL=C
-program=$PWD/${PROGRAMS:-.}/train_gpt2
+program=$(cd "${PROGRAMS:-.}" && pwd)/train_gpt2
 if [ ! -x "$program" ]; then
     echo "scripts/verify.sh: $program: not found; build it with make" >&2
     exit 1
