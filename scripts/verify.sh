@@ -43,6 +43,6 @@ for level in $(golden_levels "$program"); do
             break
         fi
     done
-    printf '%-12s %s\n' "$level" "$verdict"
+    printf '%-22s %s\n' "$level" "$verdict"
 done
 exit $status
