@@ -185,6 +185,8 @@ include dev/dev.mk
 # ---- targets for people ------------------------------------------------------------------------------------
 test: $(PROGRAMS) $(MODULE_TESTS) $(OP_TESTS) $(HOST_TESTS) $(HOST_TOOLS) $(TEST_TOOLS) $(FUZZERS) ## tests
 	$(Q)PROGRAMS=$(B) dev/test/run.sh $(MODULE_TESTS) $(OP_TESTS) $(HOST_TESTS) $(SHELL_TESTS)
+verify: train_gpt2 ## does this machine compute the very bits of ours?
+	$(Q)scripts/verify.sh
 format: ## clang-format every source
 	$(Q)git ls-files '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format -i
 
@@ -197,6 +199,6 @@ help: ## this list
 	@printf '\nSwitches: MPI=0 (no Open MPI)  CUDA=0  NCCL=0  SANITIZE=address,undefined | thread  V=1'
 	@printf '\n          CC=clang  WERROR=1 (a warning is an error, as in CI)\n'
 
-.PHONY: all has-nvcc test format clean help FORCE
+.PHONY: all has-nvcc test verify format clean help FORCE
 .SECONDARY:
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -11,6 +11,15 @@ case ${1:-} in
 esac
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 scripts/install_deps.sh --test
-# make's own closing word on a failure would come after the sum.
+# make's own closing word on a failure would come after the sum, and so would the verification.
+sum=$(mktemp)
+trap 'rm -f "$sum"' EXIT
+status=0
 make -j"$(nproc)" test ${MPI:+MPI=$MPI} 2>&1 |
-    grep --line-buffered -vE '^make(\[[0-9]+\])?: \*\*\* .*test\] Error'
+    awk -v sum="$sum" '/^make(\[[0-9]+\])?: \*\*\* .*test\] Error/ { next }
+        /^[0-9]+ passed, [0-9]+ failed$/ { print > sum; next }
+        { print; fflush() }' || status=$?
+echo "== does this machine compute the very bits of ours?"
+scripts/verify.sh || status=1
+cat "$sum"
+exit $status

@@ -1,10 +1,10 @@
 #define _GNU_SOURCE
 #include "llmc/run/sample.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "llmc/base/file.h"
+#include "llmc/base/math.h"
 #include "llmc/base/memory.h"
 #include "llmc/base/random.h"
 #include "llmc/run/stop.h"
@@ -70,11 +70,11 @@ int sample_token(const float *logits, int count, double temperature, int64_t top
     double largest = logits[scratch[0]];
     double total = 0;
     for (int i = 0; kept > 1 && i < kept; i++) {
-        total += exp((logits[scratch[i]] - largest) / temperature);
+        total += math_exp((logits[scratch[i]] - largest) / temperature);
     }
     double left = uniform * total;
     for (int i = 0; kept > 1 && i < kept; i++) {
-        left -= exp((logits[scratch[i]] - largest) / temperature);
+        left -= math_exp((logits[scratch[i]] - largest) / temperature);
         if (left < 0) {
             return scratch[i];
         }

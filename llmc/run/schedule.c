@@ -2,6 +2,8 @@
 
 #include <math.h>
 
+#include "llmc/base/math.h"
+
 #define WSD_DECAY_FRACTION 0.2
 
 /* How far iter is on its way from begin to end, 0 to 1. */
@@ -23,7 +25,7 @@ double schedule_learning_rate(const Options *options, int64_t iter)
     double weight = 1.0; /* of learning_rate against min_lr */
     switch ((LrSchedule)options->lr_schedule) {
     case LR_COSINE:
-        weight = 0.5 * (1.0 + cos(3.14159265358979323846 * progress(iter, warm, end)));
+        weight = 0.5 * (1.0 + math_cos_pi(progress(iter, warm, end)));
         break;
     case LR_LINEAR:
         weight = 1.0 - progress(iter, warm, end);

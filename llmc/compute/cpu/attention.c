@@ -2,6 +2,8 @@
 
 #include <omp.h>
 
+#include "llmc/base/math.h"
+#include "llmc/compute/cpu/sums.h"
 #include "llmc/compute/cpu/tile.h"
 
 /* One head of one batch row: where its rows lie, and the padded sizes of its scratch. */
@@ -128,20 +130,14 @@ typedef struct RunningSoftmax {
  * the factor that brings what was summed before to the new maximum. */
 static float softmax_step(RunningSoftmax *running, float *scores, int valid)
 {
-    float maximum = running->maximum;
-#pragma omp simd reduction(max : maximum)
-    for (int k = 0; k < valid; k++) {
-        maximum = scores[k] > maximum ? scores[k] : maximum;
-    }
-    float sum = 0;
-#pragma omp simd reduction(+ : sum)
+    float maximum = max_of(scores, valid, running->maximum);
     for (int k = 0; k < valid; k++) {
         scores[k] = exp_of(scores[k] - maximum);
-        sum += scores[k];
     }
     for (int k = valid; k < ATTENTION_TILE; k++) {
         scores[k] = 0;
     }
+    float sum = sum_of(scores, ATTENTION_TILE);
     float factor = exp_of(running->maximum - maximum);
     running->sum = running->sum * factor + sum;
     running->maximum = maximum;
@@ -202,7 +198,7 @@ static void forward_head(Tensor out, float *lse, Tensor qkv, const Head *head, c
                 sum[i] *= inverse;
             }
             tensor_store(out, head->out + (first + row) * head->out_row, sum, head->HS);
-            lse[first + row] = s.running[row].maximum + logf(s.running[row].sum);
+            lse[first + row] = s.running[row].maximum + (float)math_log(s.running[row].sum);
         }
     }
 }
@@ -322,12 +318,7 @@ static void backward_head(const AttentionBackward *a, const float *lse, const He
         for (int row = 0; row < rows; row++) {
             const float *out = s.d_q + (int64_t)row * head->padded_HS;
             const float *d_out = s.d_out + (int64_t)(first + row) * head->padded_HS;
-            float dot = 0;
-#pragma omp simd reduction(+ : dot)
-            for (int i = 0; i < head->HS; i++) {
-                dot += out[i] * d_out[i];
-            }
-            s.dot[row] = dot;
+            s.dot[row] = dot_of(out, d_out, head->HS);
         }
         backward_tile(&s, lse, first, rows, head, a->dropout);
         for (int row = 0; row < rows; row++) {

@@ -1,26 +1,31 @@
 #include "llmc/compute/cpu/classifier.h"
 
+#include "llmc/base/math.h"
+#include "llmc/compute/cpu/sums.h"
+
+/* values = exp(values - maximum), piece by piece, each of which is summed while it is in the first cache. */
+static float exp_and_sum(float *values, float maximum, int count)
+{
+    enum { PIECE = 32 * SUM_LANES };
+    Sum sum = {0};
+    int added = 0;
+    for (int first = 0; first < count; first += PIECE) {
+        int end = count - first < PIECE ? count : first + PIECE;
+        for (int i = first; i < end; i++) {
+            values[i] = exp_of(values[i] - maximum);
+        }
+        added += (int)sum_add(&sum, values + first, end - first);
+    }
+    return sum_fold(&sum, values + added, count - added);
+}
+
 static void classifier_row(const Classifier *a, int64_t row)
 {
     float *logits = a->logits + row * a->Vp;
-    float maximum = -INFINITY;
-#pragma omp simd reduction(max : maximum)
-    for (int i = 0; i < a->V; i++) {
-        maximum = logits[i] > maximum ? logits[i] : maximum;
-    }
+    float maximum = max_of(logits, a->V, -INFINITY);
     float target_logit = logits[a->targets[row]];
-    float sum = 0;
-    if (!a->d_logits.data) {
-#pragma omp simd reduction(+ : sum)
-        for (int i = 0; i < a->V; i++) {
-            sum += exp_of(logits[i] - maximum);
-        }
-    } else {
-#pragma omp simd reduction(+ : sum)
-        for (int i = 0; i < a->V; i++) {
-            logits[i] = exp_of(logits[i] - maximum);
-            sum += logits[i];
-        }
+    float sum = exp_and_sum(logits, maximum, a->V);
+    if (a->d_logits.data) {
         float factor = a->scale / sum;
         for (int i = 0; i < a->V; i++) {
             logits[i] *= factor;
@@ -29,7 +34,7 @@ static void classifier_row(const Classifier *a, int64_t row)
         memset(logits + a->V, 0, (size_t)(a->Vp - a->V) * sizeof(float));
         tensor_store(a->d_logits, row * a->Vp, logits, a->Vp);
     }
-    a->losses[row] = logf(sum) + (maximum - target_logit);
+    a->losses[row] = (float)math_log(sum) + (maximum - target_logit);
 }
 
 void classifier_rows(const Classifier *args)

@@ -2,6 +2,7 @@
 #include "llmc/compute/cpu/cpu_model.h"
 #include "llmc/compute/cpu/layernorm.h"
 #include "llmc/compute/cpu/linear.h"
+#include "llmc/compute/cpu/sums.h"
 
 /* Made by the first decode: training that never samples does not pay for it. */
 static void create_buffers(Model *model)
@@ -33,22 +34,15 @@ static void attend(float *out, const float *query, float *scores, Tensor cache, 
 {
     float scratch[HS];
     float scale = 1.0f / sqrtf((float)HS);
-    float maximum = -INFINITY;
     for (int k = 0; k < keys; k++) {
         const float *key = tensor_row(cache, k * 2 * C + h * HS, HS, scratch);
-        float dot = 0;
-#pragma omp simd reduction(+ : dot)
-        for (int i = 0; i < HS; i++) {
-            dot += query[i] * key[i];
-        }
-        scores[k] = dot * scale;
-        maximum = scores[k] > maximum ? scores[k] : maximum;
+        scores[k] = dot_of(query, key, HS) * scale;
     }
-    float sum = 0;
+    float maximum = max_of(scores, keys, -INFINITY);
     for (int k = 0; k < keys; k++) {
         scores[k] = exp_of(scores[k] - maximum);
-        sum += scores[k];
     }
+    float sum = sum_of(scores, keys);
     memset(out, 0, (size_t)HS * sizeof(float));
     for (int k = 0; k < keys; k++) {
         const float *value = tensor_row(cache, k * 2 * C + C + h * HS, HS, scratch);

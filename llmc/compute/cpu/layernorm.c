@@ -2,6 +2,7 @@
 
 #include "llmc/base/memory.h"
 #include "llmc/compute/cpu/columns.h"
+#include "llmc/compute/cpu/sums.h"
 
 static const float layernorm_epsilon = 1e-5f;
 
@@ -13,18 +14,8 @@ void layernorm_forward(Tensor out, float *mean, float *rstd, const float *inp, c
 #pragma omp parallel for schedule(static)
     for (int64_t row = 0; row < rows; row++) {
         const float *x = inp + row * C;
-        float sum = 0;
-#pragma omp simd reduction(+ : sum)
-        for (int64_t i = 0; i < C; i++) {
-            sum += x[i];
-        }
-        float m = sum / (float)C;
-        float squares = 0;
-#pragma omp simd reduction(+ : squares)
-        for (int64_t i = 0; i < C; i++) {
-            squares += (x[i] - m) * (x[i] - m);
-        }
-        float s = 1.0f / sqrtf(squares / (float)C + layernorm_epsilon);
+        float m = sum_of(x, C) / (float)C;
+        float s = 1.0f / sqrtf(squares_of(x, m, C) / (float)C + layernorm_epsilon);
         for (int64_t first = 0; first < C; first += ROW_BUFFER) {
             float normal[ROW_BUFFER];
             int64_t count = C - first < ROW_BUFFER ? C - first : ROW_BUFFER;
@@ -38,6 +29,35 @@ void layernorm_forward(Tensor out, float *mean, float *rstd, const float *inp, c
     }
 }
 
+/* Over one row: the sum of the gradients of the normalised values, and of their products with those values.
+ */
+static void sum_terms(float *sum, float *sum_normal, const LayernormBackward *a, int64_t row)
+{
+    const float *d_out = a->d_out + row * a->C;
+    const float *x = a->inp + row * a->C;
+    float mean = a->mean[row];
+    float rstd = a->rstd[row];
+    Sum sums = {0}, products = {0};
+    int64_t i = 0;
+    for (; i + SUM_LANES <= a->C; i += SUM_LANES) {
+        for (int p = 0; p < SUM_PARTS; p++) {
+            int64_t first = i + p * LANES;
+            Lanes d_normal = *(const Lanes *)(d_out + first) * *(const Lanes *)(a->weight + first);
+            Lanes normal = (*(const Lanes *)(x + first) - lanes_of(mean)) * lanes_of(rstd);
+            sums.part[p] += d_normal;
+            products.part[p] += d_normal * normal;
+        }
+    }
+    float terms[SUM_LANES], term_products[SUM_LANES];
+    int64_t rest = a->C - i;
+    for (int64_t r = 0; r < rest; r++) {
+        terms[r] = d_out[i + r] * a->weight[i + r];
+        term_products[r] = terms[r] * ((x[i + r] - mean) * rstd);
+    }
+    *sum = sum_fold(&sums, terms, rest);
+    *sum_normal = sum_fold(&products, term_products, rest);
+}
+
 /* One row: its part of d_weight and d_bias is added to the sums, its d_inp to the stream. */
 static void backward_row(const LayernormBackward *a, int64_t row, float *d_weight, float *d_bias)
 {
@@ -48,14 +68,8 @@ static void backward_row(const LayernormBackward *a, int64_t row, float *d_weigh
     float *restrict d_inp = a->d_inp + row * C;
     float mean = a->mean[row];
     float rstd = a->rstd[row];
-    float sum = 0;
-    float sum_normal = 0;
-#pragma omp simd reduction(+ : sum, sum_normal)
-    for (int64_t i = 0; i < C; i++) {
-        float d_normal = d_out[i] * weight[i];
-        sum += d_normal;
-        sum_normal += d_normal * ((x[i] - mean) * rstd);
-    }
+    float sum, sum_normal;
+    sum_terms(&sum, &sum_normal, a, row);
     sum /= (float)C;
     sum_normal /= (float)C;
 #pragma omp simd

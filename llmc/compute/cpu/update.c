@@ -1,8 +1,10 @@
 #include <math.h>
 
+#include "llmc/base/math.h"
 #include "llmc/compute/cpu/adamw.h"
 #include "llmc/compute/cpu/cpu_model.h"
 #include "llmc/compute/cpu/exact.h"
+#include "llmc/compute/cpu/sums.h"
 
 GradientArena cpu_model_gradients(Model *model)
 {
@@ -59,12 +61,7 @@ static double gradient_norm(Model *model, int64_t *bad)
         float values[ARENA_CHUNK];
         const ArenaChunk *chunk = &model->chunks[c];
         bad_count += load_gradients(values, model, chunk->offset, chunk->count);
-        double sum = 0;
-#pragma omp simd reduction(+ : sum)
-        for (int i = 0; i < chunk->count; i++) {
-            sum += (double)values[i] * (double)values[i];
-        }
-        model->norm_partial[c] = sum;
+        model->norm_partial[c] = wide_squares_of(values, chunk->count);
     }
     double sum = 0;
     for (int64_t c = 0; c < model->chunk_count; c++) {
@@ -99,8 +96,8 @@ static void make_update(Model *model, const UpdateArgs *args, StepResult *result
     if (args->grad_clip > 0 && result->norm > args->grad_clip) {
         clip = (float)(args->grad_clip / (result->norm + 1e-6)); /* torch.nn.utils.clip_grad_norm_ */
     }
-    double correction1 = 1.0 - pow(args->beta1, (double)args->update_number);
-    double correction2 = 1.0 - pow(args->beta2, (double)args->update_number);
+    double correction1 = 1.0 - math_power(args->beta1, args->update_number);
+    double correction2 = 1.0 - math_power(args->beta2, args->update_number);
     AdamwFactors factors = {.keep = 1.0f,
                             .beta1 = args->beta1,
                             .beta2 = args->beta2,

@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "fma.h"
 #include "llmc/model/dtype.h"
 
 /* An array whose elements are fp32 or bf16. Borrowed, never owned. */
@@ -65,18 +66,18 @@ static inline float exp_of(float x)
     const float round_to_integer = 12582912.0f; /* 1.5 * 2^23: adding it leaves n in the low bits */
     float clamped = x < -87.0f ? -87.0f : x;
     clamped = clamped > 88.0f ? 88.0f : clamped;
-    float shifted = clamped * 1.44269504f + round_to_integer;
+    float shifted = fma_of(clamped, 1.44269504f, round_to_integer);
     float n = shifted - round_to_integer;
-    float r = clamped - n * 0.693145752f;
-    r = r - n * 1.42860677e-6f;
+    float r = fma_of(n, -0.693145752f, clamped);
+    r = fma_of(n, -1.42860677e-6f, r);
     float series = 1.0f / 5040;
-    series = series * r + 1.0f / 720;
-    series = series * r + 1.0f / 120;
-    series = series * r + 1.0f / 24;
-    series = series * r + 1.0f / 6;
-    series = series * r + 0.5f;
-    series = series * r + 1.0f;
-    series = series * r + 1.0f;
+    series = fma_of(series, r, 1.0f / 720);
+    series = fma_of(series, r, 1.0f / 120);
+    series = fma_of(series, r, 1.0f / 24);
+    series = fma_of(series, r, 1.0f / 6);
+    series = fma_of(series, r, 0.5f);
+    series = fma_of(series, r, 1.0f);
+    series = fma_of(series, r, 1.0f);
     uint32_t bits, series_bits;
     memcpy(&bits, &shifted, sizeof(bits));
     memcpy(&series_bits, &series, sizeof(series_bits));

@@ -1,5 +1,6 @@
 #include <math.h>
 
+#include "llmc/base/math.h"
 #include "llmc/compute/cuda/cuda_model.cuh"
 #include "llmc/compute/cuda/exact.cuh"
 
@@ -27,8 +28,8 @@ Gradients cuda_model_reduced(const Model *model)
 
 static void queue_update(Model *model, const UpdateArgs *args)
 {
-    double correction1 = 1.0 - pow(args->beta1, (double)args->update_number);
-    double correction2 = 1.0 - pow(args->beta2, (double)args->update_number);
+    double correction1 = 1.0 - math_power(args->beta1, args->update_number);
+    double correction2 = 1.0 - math_power(args->beta2, args->update_number);
     AdamwUpdate update = {};
     update.weights = model->weights;
     update.moment1 = model->moment1;

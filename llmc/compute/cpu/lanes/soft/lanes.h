@@ -15,30 +15,20 @@
 
 #include <stdint.h>
 
+#include "fma.h"
+
 enum { LANES = 4, LANE_REGISTERS = 16 };
 
 typedef float Lanes __attribute__((vector_size(16), aligned(4)));
 typedef uint32_t LaneBits __attribute__((vector_size(16), aligned(4)));
 
-/* The product of two fp32 values is exact in double. Its sum with c is rounded to odd: if it is not exact,
- * the neighbour whose last bit is 1 is taken. Rounding that to fp32 is then the same as rounding the exact
- * sum.  Source: Boldo and Melquiond, doi:10.1109/TC.2007.70819 */
 static inline Lanes lanes_fma(Lanes a, Lanes b, Lanes c)
 {
-    typedef double Wide __attribute__((vector_size(32)));
-    typedef int64_t Bits __attribute__((vector_size(32)));
-    Wide product = __builtin_convertvector(a, Wide) * __builtin_convertvector(b, Wide);
-    Wide addend = __builtin_convertvector(c, Wide);
-    Wide sum = product + addend;
-    Wide addend_seen = sum - product;
-    Wide error = (product - (sum - addend_seen)) + (addend - addend_seen); /* exact: Knuth's two-sum */
-    Bits bits = (Bits)sum;
-    Bits is_inexact = (error != 0.0) & (error == error); /* false where the sum is infinite or no number */
-    Bits is_even = (bits & 1) == 0;
-    Bits is_same_sign = (bits ^ (Bits)error) >= 0;
-    Bits away = (is_same_sign & 1) | (~is_same_sign & -1);
-    bits += is_inexact & is_even & away;
-    return __builtin_convertvector((Wide)bits, Lanes);
+    Lanes result;
+    for (int i = 0; i < LANES; i++) {
+        result[i] = fma_of(a[i], b[i], c[i]);
+    }
+    return result;
 }
 
 static inline Lanes lanes_of(float value)
