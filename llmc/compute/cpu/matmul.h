@@ -1,6 +1,6 @@
 /* Matrix products on the CPU.
  *
- * Every element of an fp32 product is one defined sum: K is cut into slices of 256, a slice is one chain of
+ * Every element of an fp32 product is one defined sum: K is cut into slices of 128, a slice is one chain of
  * fused multiply-adds in the order of k that begins with zero, and the slices are added up in order. So its
  * bits depend on nothing else: not on threads, tiles, instruction set or compiler. A product of bf16 inputs is
  * as well defined for each kernel; kernels differ (dev/notes/matmul.md).

@@ -3,7 +3,7 @@
  */
 #include "llmc/compute/cpu/matmul_lanes.h"
 
-enum { SLICE_DEPTH = 256 };
+enum { SLICE_DEPTH = 128 };
 
 static void multiply(const MatmulTile *panels)
 {
