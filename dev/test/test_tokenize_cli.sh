@@ -414,7 +414,7 @@ result $? 'help'
 stopped() {
     rm -rf out pipe
     mkfifo pipe
-    "$tokenize" -o out - <pipe >stdout 2>stderr &
+    env --default-signal=INT,HUP "$tokenize" -o out - <pipe >stdout 2>stderr &
     local program=$!
     exec 9>pipe
     cat book.txt book.txt book.txt >&9
@@ -424,18 +424,20 @@ stopped() {
     done
     [ -n "$(ls out)" ] || echo "# not begun"
     kill -s "$1" $program
+    deadline=$((SECONDS + $(scaled 60)))
+    while kill -0 $program 2>/dev/null && [ $SECONDS -lt $deadline ]; do
+        sleep 0.02
+    done
+    exec 9>&- # which ends a program that the signal did not
     wait $program
     local status=$?
-    exec 9>&-
     [ "$status" -eq $((128 + $(kill -l "$1"))) ] && [ -z "$(ls -A out)" ] &&
         grep -q 'nothing was written' stderr
     result $? "stopped by $1: nothing stays"
 }
-# A shell starts its background jobs with SIGINT ignored; job control undoes that.
-set -m
+# A shell starts its background jobs with SIGINT ignored, and so does nohup with SIGHUP; env undoes that.
 stopped TERM
 stopped INT
 stopped HUP
-set +m
 
 end_of_tests
