@@ -35,7 +35,8 @@ CFLAGS   += -std=c11 $(OPTIMIZE) -g $(WARNINGS) -Wno-unknown-warning-option -Wno
 CXXFLAGS += -std=c++20 -O2 -g $(WARNINGS) -MMD -MP -fopenmp -ffp-contract=off
 LDLIBS   += -lzstd -ljansson -lm -lpthread
 CFLAGS   += $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer -fno-sanitize-recover=all)
-mpi       = $(if $(filter 1,$(MPI)),$(shell mpicc --showme:$(1) 2>/dev/null))
+# Nothing of Open MPI 5 starts without a HOME.
+mpi       = $(if $(filter 1,$(MPI)),$(shell HOME=$${HOME:-/} mpicc --showme:$(1) 2>/dev/null))
 MPI_CFLAGS := $(call mpi,compile)
 LDLIBS   += $(call mpi,link)
 
