@@ -35,7 +35,8 @@ CFLAGS   += -std=c11 $(OPTIMIZE) -g $(WARNINGS) -Wno-unknown-warning-option -Wno
 CXXFLAGS += -std=c++20 -O2 -g $(WARNINGS) -MMD -MP -fopenmp -ffp-contract=off
 LDLIBS   += -lzstd -ljansson -lm -lpthread
 CFLAGS   += $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer -fno-sanitize-recover=all)
-mpi       = $(if $(filter 1,$(MPI)),$(shell mpicc --showme:$(1) 2>/dev/null))
+# Nothing of Open MPI 5 starts without a HOME.
+mpi       = $(if $(filter 1,$(MPI)),$(shell HOME=$${HOME:-/} mpicc --showme:$(1) 2>/dev/null))
 MPI_CFLAGS := $(call mpi,compile)
 LDLIBS   += $(call mpi,link)
 
@@ -129,15 +130,6 @@ $(CUDA_PROGRAMS:%=$(B)/%_$(1)): $(B)/%cu_$(1): $(B)/$(1)/%.o $(call cuda_objects
 endef
 $(eval $(call host_rules,host))
 $(eval $(call host_rules,checked,-fsanitize=thread))
-# Tests and benchmarks on a GPU or run by the CPU: folder of dev/, way, objects, libraries.
-define tool_rule
-$(B)/$(1)/$(2)/%: $(B)/$(2)/dev/$(1)/%.o $(call cuda_objects,$(2)) $(3)
-	$$(into) $$(CXX) -fopenmp $$(LDFLAGS) -o $$@ $$(parts) $$(if $$(filter test%,$$*),-lcmocka) $(4)
-endef
-$(foreach f,ops bench,$(eval $(call tool_rule,$(f),cuda,$(B)/libllmc.a,$$(CUDA_LIBS) $$(GPU_LIBS))))
-TOOL_LIBS := $(lastword $(LEVEL_OBJECTS)) $(HOST_LIBS)
-$(foreach f,ops bench,$(foreach w,host checked,$(eval $(call tool_rule,$(f),$(w),$(TOOL_LIBS),$$(LDLIBS)))))
-
 $(B)/%.o: %.cpp Makefile
 	$(call say,CXX,$<)
 	$(into) $(CXX) -Idev/host_cuda $(CPPFLAGS) $(CXXFLAGS) -c -o $@ $<

@@ -26,6 +26,15 @@ $(B)/test/test_bf16_x86_64: $(addprefix $(B)/dev/emulated_cpu/,test_bf16_kernels
 	$(call say,LINK,$@)
 	$(into) $(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
 
+# Tests and benchmarks on a GPU or run by the CPU: folder of dev/, way, objects, libraries.
+define tool_rule
+$(B)/$(1)/$(2)/%: $(B)/$(2)/dev/$(1)/%.o $(call cuda_objects,$(2)) $(3)
+	$$(into) $$(CXX) -fopenmp $$(LDFLAGS) -o $$@ $$(parts) $$(if $$(filter test%,$$*),-lcmocka) $(4)
+endef
+$(foreach f,ops bench,$(eval $(call tool_rule,$(f),cuda,$(B)/libllmc.a,$$(CUDA_LIBS) $$(GPU_LIBS))))
+TOOL_LIBS := $(lastword $(LEVEL_OBJECTS)) $(HOST_LIBS)
+$(foreach f,ops bench,$(foreach w,host checked,$(eval $(call tool_rule,$(f),$(w),$(TOOL_LIBS),$$(LDLIBS)))))
+
 module-tests: $(MODULE_TESTS) ## the tests of modules alone
 	$(Q)PROGRAMS=$(B) dev/test/run.sh $(MODULE_TESTS)
 bench: $(BENCHES) ## the benchmarks under dev/bench

@@ -20,6 +20,7 @@ cp "$programs/data_prep/tokenize" "$work/data_prep"
 cat "$root"/llmc/*/*.[ch] >"$work/source.txt"
 cd "$work"
 export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive # more ranks than cores, perhaps
+export HOME=${HOME:-/}                           # without one Open MPI 5 does not start
 if [ "$(id -u)" -eq 0 ]; then
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 fi

@@ -52,7 +52,7 @@ fresh_root() {
 
 two_ranks='options="scripts/config/kjv.conf --gradient_accumulation_steps=3 --batch_size=2 --max_iters=4
         --eval_interval=0 --snapshot_interval=0 --num_samples=0 --threads=1"
-    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    export HOME=/root OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
     ./train_gpt2 $options --out_dir=out/one | grep ^weights >one &&
         mpirun --oversubscribe -np 2 ./train_gpt2 $options --out_dir=out/two | grep ^weights >two &&
         cat two && cmp one two'
@@ -68,7 +68,7 @@ within() {
     echo "$suite: a bare system in $((SECONDS - start)) s, sources of $(git rev-parse --short HEAD)"
     if [ "$short" = 1 ]; then
         fresh_root short
-        try 'quickstart.sh cut to 20 updates' 600 'scripts/quickstart.sh --max_iters=20 --max_new_tokens=20' &&
+        try 'quickstart.sh, 20 updates' 600 'scripts/quickstart.sh --max_iters=20 --max_new_tokens=20' &&
             try '2 ranks have the weights of one' 120 "$two_ranks" &&
             try 'module tests' 600 'scripts/install_deps.sh --test && make -j"$(nproc)" module-tests'
     else

@@ -5,9 +5,9 @@
 program=${program:-train_gpt2}
 export LC_ALL=C OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive # ranks share the cores
 # Containers: root may start ranks, more of them than cores, unbound, and without reading each other's memory,
-# for which Open MPI 4 and 5 have settings of different names.
+# for which Open MPI 4 and 5 have settings of different names. Open MPI 5 does not start without a HOME.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-export OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_smsc=^cma
+export HOME=${HOME:-/} OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_smsc=^cma
 mpirun_options=(--oversubscribe --bind-to none)
 for name in $(compgen -v SLURM) RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT; do
     unset "$name" # of the job that the test itself may run in

@@ -3,7 +3,7 @@
 #   PROGRAMS=build/mpi1 dev/test/test_comm.sh        prints TAP
 set -u
 . "$(dirname "$0")/tap.bash"
-export LC_ALL=C OMP_NUM_THREADS=1
+export LC_ALL=C OMP_NUM_THREADS=1 HOME=${HOME:-/}
 let_ranks_end
 worker=$(cd "${PROGRAMS:-.}" && pwd)/test/test_comm
 work=$(mktemp -d)
