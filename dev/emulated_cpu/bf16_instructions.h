@@ -1,5 +1,5 @@
-/* What VDPBF16PS and the tile instructions of AMX compute, in portable C: the same bits. Denormal inputs count
- * as zero, denormal results become zero, sums are rounded to nearest even.
+/* What VDPBF16PS and the tile instructions of AMX compute, in portable C: the same bits. Denormal inputs
+ * count as zero, denormal results become zero, sums are rounded to nearest even.
  * Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, VDPBF16PS and TDPBF16PS.
  */
 #ifndef LLMC_COMPUTE_CPU_BF16_INSTRUCTIONS_H

@@ -1,5 +1,5 @@
-/* The kernels for AVX512_BF16 and AMX at all small sizes. Compiled twice: with the instructions of the CPU, and
- * with those of this folder, which any machine runs. Both give the same bits.
+/* The kernels for AVX512_BF16 and AMX at all small sizes. Compiled twice: with the instructions of the CPU,
+ * and with those of this folder, which any machine runs. Both give the same bits.
  */
 #include "dev/emulated_cpu/available.h"
 #include "dev/ops/test_ops.h"

@@ -217,8 +217,8 @@ static void check_case(Case *c, int accumulates)
     memory_free(product.out);
 }
 
-/* The level without fused multiply-adds computes them slowly: there the larger products are left to the others,
- * whose bits are the same. */
+/* The level without fused multiply-adds computes them slowly: there the larger products are left to the
+ * others, whose bits are the same. */
 static int is_too_slow(const int shape[3])
 {
     return strcmp(CPU_LEVEL_NAME, "x86-64-v2") == 0 && (double)shape[0] * shape[1] * shape[2] > 8e6;

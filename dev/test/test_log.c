@@ -143,6 +143,8 @@ static void test_other_events(void **state)
     Options options;
     options_set_defaults(&options);
     LogStart start = {.version = "1.2.3",
+                      .backend = "cpu x86-64-v4-amx",
+                      .kernel = "amx",
                       .ranks = 4,
                       .parameters = 124439808,
                       .data_fingerprint = 0x123,
@@ -166,6 +168,8 @@ static void test_other_events(void **state)
     free(captured.console);
     json_t *json = read_line(0);
     assert_string_equal(json_string_value(json_object_get(json, "version")), "1.2.3");
+    assert_string_equal(json_string_value(json_object_get(json, "backend")), "cpu x86-64-v4-amx");
+    assert_string_equal(json_string_value(json_object_get(json, "kernel")), "amx");
     assert_string_equal(json_string_value(json_object_get(json, "data")), "0000000000000123");
     assert_int_equal((int)number_of(json, "ranks"), 4);
     assert_int_equal((int)number_of(json, "parameters"), 124439808);

@@ -96,6 +96,12 @@ void log_start(Log *log, const LogStart *start)
     }
     fputs("{\"event\":\"start\",\"version\":", log->file);
     json_print_string(log->file, start->version);
+    fputs(",\"backend\":", log->file);
+    json_print_string(log->file, start->backend);
+    if (start->kernel) {
+        fputs(",\"kernel\":", log->file);
+        json_print_string(log->file, start->kernel);
+    }
     fprintf(log->file,
             ",\"ranks\":%d,\"parameters\":%" PRId64 ",\"data\":\"%016" PRIx64 "\",\"options\":", start->ranks,
             start->parameters, start->data_fingerprint);

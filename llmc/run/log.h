@@ -27,6 +27,8 @@ void log_release(Log *log);
 
 typedef struct LogStart {
     const char *version;
+    const char *backend; /* its name: "cpu x86-64-v4-amx" .. */
+    const char *kernel;  /* what multiplies matrices, or NULL: left to the device's library */
     int ranks;
     int64_t parameters;
     uint64_t data_fingerprint;

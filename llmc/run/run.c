@@ -213,7 +213,11 @@ int run_open(Run *run, const Options *options, const Backend *backend, Error *er
         run_close(run);
         return -1;
     }
+    ModelFacts facts;
+    run->model.backend->describe(&facts, run->model.model);
     LogStart start = {.version = PROGRAM_VERSION,
+                      .backend = run->model.backend->name,
+                      .kernel = facts.kernel,
                       .ranks = run->rank_count,
                       .parameters = model_shape_parameters(&run->model.table.shape),
                       .data_fingerprint = run->data_fingerprint,

@@ -30,8 +30,8 @@ void cpu_backend_read_state(const Model *model, StateKind kind, int64_t offset, 
 void cpu_backend_describe(ModelFacts *facts, const Model *model)
 {
     /* fp32 is rounded alike by all levels, bf16 as the kernel for products does it. */
-    const char *device = model->config.dtype == DTYPE_FP32 ? "cpu fp32" : model->bf16_kernel->name;
-    *facts = (ModelFacts){.memory_bytes = model->bytes, .device = device};
+    const char *kernel = model->config.dtype == DTYPE_FP32 ? matmul_fp32.name : model->bf16_kernel->name;
+    *facts = (ModelFacts){.memory_bytes = model->bytes, .device = kernel, .kernel = kernel};
 }
 
 /* Nothing is queued: the time of a mark is that of the call. */

@@ -1,5 +1,5 @@
-/* Matrix products: which tiles, on which threads, from which slices of K. What the CPU's instructions do is in
- * the kernels (matmul_kernel.h).
+/* Matrix products: which tiles, on which threads, from which slices of K. What the CPU's instructions do is
+ * in the kernels (matmul_kernel.h).
  *
  * One thread makes a whole tile. For each slice of K it packs the tile's rows of A and columns of B into
  * scratch that stays in its caches, and runs the kernel over all pairs of panels.
@@ -166,8 +166,8 @@ typedef struct Region {
     int k, depth;
 } Region;
 
-/* tile (rows,columns) = or += what one slice of K contributes. A is packed whole, into the second cache; B panel
- * by panel, each of which stays in the first while all of A passes by. */
+/* tile (rows,columns) = or += what one slice of K contributes. A is packed whole, into the second cache; B
+ * panel by panel, each of which stays in the first while all of A passes by. */
 static void add_slice(const MatmulKernel *kernel, const Matmul *product, MatmulTile tile, const Region *at)
 {
     DType type = product->in_type;

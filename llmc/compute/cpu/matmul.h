@@ -2,8 +2,8 @@
  *
  * Every element of an fp32 product is one defined sum: K is cut into slices of 128, a slice is one chain of
  * fused multiply-adds in the order of k that begins with zero, and the slices are added up in order. So its
- * bits depend on nothing else: not on threads, tiles, instruction set or compiler. A product of bf16 inputs is
- * as well defined for each kernel; kernels differ (dev/notes/matmul.md).
+ * bits depend on nothing else: not on threads, tiles, instruction set or compiler. A product of bf16 inputs
+ * is as well defined for each kernel, but kernels differ (dev/notes/matmul.md).
  */
 #ifndef LLMC_COMPUTE_CPU_MATMUL_H
 #define LLMC_COMPUTE_CPU_MATMUL_H

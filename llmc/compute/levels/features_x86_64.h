@@ -9,7 +9,7 @@ typedef struct CpuFeatures {
     int has_amx_bf16;    /* beside x86-64-v4, and the process may use it */
 } CpuFeatures;
 
-/* Asks Linux for AMX's registers where the CPU has them; threads that are there already may then use them too. */
+/* Asks Linux for AMX's registers where the CPU has them, for all threads of the process. */
 CpuFeatures cpu_features(void);
 
 #endif
