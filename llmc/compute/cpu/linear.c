@@ -92,6 +92,7 @@ static void gelu_slope_tile(float *tile, int64_t stride, int row, int rows, int 
     }
 }
 
+/* Without an epilogue the product is stored as it is, in fp32. */
 static void multiply_forward(const Linear *linear, MatmulEpilogue epilogue, Finish *finish)
 {
     finish->bias = linear->bias;
@@ -107,13 +108,18 @@ static void multiply_forward(const Linear *linear, MatmulEpilogue epilogue, Fini
                       .K = linear->inputs,
                       .epilogue = epilogue,
                       .context = finish};
+    if (epilogue == NULL) {
+        product.out = finish->out.data;
+        product.out_stride = linear->outputs;
+    }
     matmul(&product);
 }
 
 void linear_forward(Tensor out, const Linear *linear)
 {
     Finish finish = {.out = out};
-    multiply_forward(linear, store_tile, &finish);
+    int is_stored_as_it_is = out.type == DTYPE_FP32 && linear->bias == NULL; /* logits */
+    multiply_forward(linear, is_stored_as_it_is ? NULL : store_tile, &finish);
 }
 
 void linear_gelu_forward(Tensor before, Tensor after, const Linear *linear)

@@ -28,10 +28,15 @@ PACK_INLINE int pack_values_per_dword(PackKind kind)
     return kind == PACK_PAIRS ? 2 : 1;
 }
 
-/* LANES dwords that lie side by side along K. */
+/* LANES dwords that lie side by side along K. Pairs of bf16 may begin at any of them. */
 PACK_INLINE Lanes pack_load_along_depth(const char *in, PackKind kind)
 {
-    return kind == PACK_WIDENED ? (Lanes)(lanes_load_halves((const bf16 *)in) << 16) : *(const Lanes *)in;
+    Lanes values;
+    if (kind == PACK_WIDENED) {
+        return (Lanes)(lanes_load_halves((const bf16 *)in) << 16);
+    }
+    memcpy(&values, in, sizeof(values));
+    return values;
 }
 
 /* The first `bytes` bytes of what pack_load_along_depth loads, then zeros. */

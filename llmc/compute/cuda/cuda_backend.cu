@@ -75,6 +75,7 @@ static void describe(ModelFacts *facts, const Model *model)
                         matmuls_plans(model->matmuls),
                         matmuls_notice(model->matmuls),
                         matmuls_device(model->matmuls),
+                        NULL,
                         1};
 }
 

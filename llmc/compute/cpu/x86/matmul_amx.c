@@ -54,7 +54,7 @@ static inline void load_square(Lanes square[TILE], const MatmulBlock *block, int
     int count = block->count - row;
     if (count >= TILE && bytes >= TILE_BYTES) {
         for (int i = 0; i < TILE; i++) {
-            square[i] = *(const Lanes *)(in + i * stride_bytes);
+            square[i] = pack_load_along_depth(in + i * stride_bytes, PACK_PAIRS);
         }
     } else {
         pack_load_edge(square, in, stride_bytes, count, bytes < TILE_BYTES ? bytes : TILE_BYTES, PACK_PAIRS);
