@@ -58,6 +58,59 @@ static void test_exact_rounding_is_llrint(void **state)
     memory_free(values);
 }
 
+/* How many of the 2^23 values of an exponent, of either sign, exact_round rounds otherwise than llrint. */
+static int64_t wrongly_rounded(uint32_t exponent, uint32_t stride)
+{
+    int64_t wrong = 0;
+    for (uint32_t sign = 0; sign < 2; sign++) {
+        for (uint32_t fraction = 0; fraction < 1u << 23; fraction += stride) {
+            uint32_t bits = sign << 31 | exponent << 23 | fraction, found, expected;
+            float x;
+            memcpy(&x, &bits, sizeof(x));
+            float found_value = exact_round(x);
+            float expected_value = exact_to_float(exact_from_float(x));
+            memcpy(&found, &found_value, sizeof(found));
+            memcpy(&expected, &expected_value, sizeof(expected));
+            wrong += found != expected;
+        }
+    }
+    return wrong;
+}
+
+/* All values whose rounding is not plain: from 2^-55, below which all become 0, to 2^-27, from which on none
+ * changes. Of the others every 1021st. */
+static void test_exact_round_of_every_value(void **state)
+{
+    (void)state;
+    for (uint32_t exponent = 0; exponent <= 127 + 9; exponent++) {
+        int is_plain = exponent < 127 - 55 || exponent > 127 - 27;
+        int64_t wrong = wrongly_rounded(exponent, is_plain ? 1021 : 1);
+        if (wrong > 0) {
+            fail_msg("%lld values of exponent %u are not rounded as llrint does", (long long)wrong, exponent);
+        }
+    }
+    assert_true(exact_round(1024.0f) == 1024.0f && isnan(exact_round(NAN)));
+}
+
+static void test_exact_sums_become_floats(void **state)
+{
+    (void)state;
+    RandomKey key = {.seed = 42, .purpose = RANDOM_TEST, .slot = 25};
+    for (uint64_t i = 0; i < 200000; i++) {
+        uint32_t numbers[4];
+        random_block(numbers, &key, i);
+        int64_t sum = (int64_t)((uint64_t)numbers[0] << 32 | numbers[1]) >> numbers[2] % 64;
+        float expected = (float)((double)sum * 0x1p-52);
+        if (exact_to_float(sum) != expected) {
+            fail_msg("%lld: expected %.9g, found %.9g", (long long)sum, expected, exact_to_float(sum));
+        }
+    }
+    const int64_t edges[] = {0, 1, -1, INT64_MAX, INT64_MIN, 0xffffffff, -0x100000000, 0x80000000};
+    for (size_t i = 0; i < sizeof(edges) / sizeof(edges[0]); i++) {
+        assert_true(exact_to_float(edges[i]) == (float)((double)edges[i] * 0x1p-52));
+    }
+}
+
 static void test_exact_sums_do_not_depend_on_order(void **state)
 {
     (void)state;
@@ -186,6 +239,8 @@ int main(void)
         cmocka_unit_test(test_exp_is_within_two_ulp),
         cmocka_unit_test(test_gelu_and_its_slope),
         cmocka_unit_test(test_exact_rounding_is_llrint),
+        cmocka_unit_test(test_exact_round_of_every_value),
+        cmocka_unit_test(test_exact_sums_become_floats),
         cmocka_unit_test(test_exact_sums_do_not_depend_on_order),
         cmocka_unit_test(test_exact_counts_bad_values),
         cmocka_unit_test(test_adamw_follows_its_formula),
