@@ -9,7 +9,8 @@ export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-1000} # waiting threads sleep soon: test
 passed=0
 failed=0
 # An operation's tests at a level that this machine does not run would die of its instructions.
-levels=$(CPU_LEVEL=which "${PROGRAMS:-.}/train_gpt2" 2>&1 | sed -n 's/.*one that this machine runs:\(.*\)/\1 /p')
+levels=$(CPU_LEVEL=which "${PROGRAMS:-.}/train_gpt2" 2>&1 |
+    sed -n 's/.*one that this machine runs:\(.*\)/\1 /p')
 for program in "$@"; do
     level=$(basename "$(dirname "$program")")
     if [[ $program == */ops/x86-64-* && -n $levels && $levels != *" $level "* ]]; then
