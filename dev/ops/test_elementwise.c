@@ -162,13 +162,15 @@ static void test_adamw_follows_its_formula(void **state)
         double denominator = sqrt(v1 / (1 - pow(beta2, 3))) + epsilon;
         expected[i] = weights[i] * (1 - lr * decay) - lr / (1 - pow(beta1, 3)) * m1 / denominator;
     }
-    AdamwFactors factors = {.keep = (float)(1 - lr * decay),
+    AdamwFactors factors = {.clip = 1.0f,
+                            .keep = (float)(1 - lr * decay),
                             .beta1 = 0.9f,
                             .beta2 = 0.95f,
                             .step = (float)(lr / (1 - pow(beta1, 3))),
                             .inverse_root = (float)(1 / sqrt(1 - pow(beta2, 3))),
                             .epsilon = 1e-8f};
-    adamw_update(weights, m, v, low, gradients, COUNT, &factors);
+    AdamwRange range = {weights, m, v, low, NULL, gradients, 0, COUNT};
+    adamw_update(&range, &factors);
     for (int i = 0; i < COUNT; i++) {
         assert_close(weights[i], expected[i], 1e-6 * (fabs(expected[i]) + lr), "weight", i);
         assert_int_equal(low[i], bf16_from_float(weights[i]));
@@ -177,6 +179,38 @@ static void test_adamw_follows_its_formula(void **state)
     memory_free(gradients);
     memory_free(m);
     memory_free(v);
+}
+
+/* However the gradient comes, the update has the same bits. */
+static void test_adamw_reads_every_form_of_gradient(void **state)
+{
+    (void)state;
+    enum { COUNT = 519, FORMS = 4 };
+    float *raw = test_values(COUNT, 1e-9f, 24); /* so small that exact rounding changes most of them */
+    float *rounded = test_zeros(COUNT);
+    int64_t sums[COUNT];
+    for (int i = 0; i < COUNT; i++) {
+        sums[i] = exact_from_float(raw[i]);
+        rounded[i] = exact_round(raw[i]);
+    }
+    assert_memory_not_equal(raw, rounded, COUNT * sizeof(float));
+    float *found[FORMS];
+    for (int form = 0; form < FORMS; form++) {
+        found[form] = test_zeros(3 * COUNT);
+        AdamwRange range = {found[form], found[form] + COUNT, found[form] + 2 * COUNT, NULL, NULL, NULL, 0,
+                            COUNT};
+        range.sums = form == 0 ? sums : NULL;
+        range.gradients = form == 1 ? raw : rounded;
+        range.is_rounded = form < 3; /* rounding twice changes nothing */
+        AdamwFactors factors = {0.7f, 0.99f, 0.9f, 0.95f, 6e-4f, 1.3f, 1e-8f};
+        adamw_update(&range, &factors);
+        assert_memory_equal(found[form], found[0], 3 * COUNT * sizeof(float));
+    }
+    for (int form = 0; form < FORMS; form++) {
+        memory_free(found[form]);
+    }
+    memory_free(raw);
+    memory_free(rounded);
 }
 
 static void test_column_sums(void **state)
@@ -244,6 +278,7 @@ int main(void)
         cmocka_unit_test(test_exact_sums_do_not_depend_on_order),
         cmocka_unit_test(test_exact_counts_bad_values),
         cmocka_unit_test(test_adamw_follows_its_formula),
+        cmocka_unit_test(test_adamw_reads_every_form_of_gradient),
         cmocka_unit_test(test_column_sums),
         cmocka_unit_test(test_dropout_is_keyed_by_element),
     };
