@@ -85,8 +85,7 @@ static uint64_t hash_sums(void)
     for (int count = 0; count <= COUNT; count = count < 100 ? count + 1 : count * 5 / 4) {
         float sums[] = {sum_of(a, count), dot_of(a, b, count), squares_of(a, 0.1f, count),
                         max_of(b, count, -INFINITY)};
-        double wide = wide_squares_of(a, count);
-        hash = hash_floats(sums, 4, hash_bytes(&wide, sizeof(wide), hash));
+        hash = hash_floats(sums, 4, hash);
     }
     const float zeros[] = {-0.0f, 0.0f, -0.0f, -1.0f, -0.0f};
     float maximum = max_of(zeros, 5, -INFINITY);
@@ -223,8 +222,13 @@ static uint64_t hash_adamw(void)
         state[2][i] = fabsf(state[2][i]);
         gradients[i] = exact_round(gradients[i] * ldexpf(1.0f, -(i % 40)));
     }
-    AdamwFactors factors = {0.99f, 0.9f, 0.95f, 6e-4f, 1.3f, 1e-8f};
-    adamw_update(state[0], state[1], state[2], NULL, gradients, COUNT, &factors);
+    AdamwRange range = {.weights = state[0],
+                        .moment1 = state[1],
+                        .moment2 = state[2],
+                        .gradients = gradients,
+                        .count = COUNT};
+    AdamwFactors factors = {1.0f, 0.99f, 0.9f, 0.95f, 6e-4f, 1.3f, 1e-8f};
+    adamw_update(&range, &factors);
     uint64_t hash = hash_floats(gradients, COUNT, 0);
     for (int i = 0; i < 3; i++) {
         hash = hash_floats(state[i], COUNT, hash);
@@ -243,7 +247,7 @@ typedef struct Golden {
 static const Golden goldens[] = {
     {"exp and GELU", hash_exp_and_gelu, 0x1742f39f2d1ce44f},
     {"fused multiply-add", hash_fma, 0xa43a1988321323b9},
-    {"sums and maxima", hash_sums, 0x8555f50a6e3352ab},
+    {"sums and maxima", hash_sums, 0x0ebb0c9b69b1074c},
     {"layer norm", hash_layernorm, 0xbfbdaa5c646ae490},
     {"attention", hash_attention, 0x1a9e4643feb03150},
     {"softmax and cross entropy", hash_classifier, 0x471ad32bf12d3ddf},

@@ -58,6 +58,59 @@ static void test_exact_rounding_is_llrint(void **state)
     memory_free(values);
 }
 
+/* How many of the 2^23 values of an exponent, of either sign, exact_round rounds otherwise than llrint. */
+static int64_t wrongly_rounded(uint32_t exponent, uint32_t stride)
+{
+    int64_t wrong = 0;
+    for (uint32_t sign = 0; sign < 2; sign++) {
+        for (uint32_t fraction = 0; fraction < 1u << 23; fraction += stride) {
+            uint32_t bits = sign << 31 | exponent << 23 | fraction, found, expected;
+            float x;
+            memcpy(&x, &bits, sizeof(x));
+            float found_value = exact_round(x);
+            float expected_value = exact_to_float(exact_from_float(x));
+            memcpy(&found, &found_value, sizeof(found));
+            memcpy(&expected, &expected_value, sizeof(expected));
+            wrong += found != expected;
+        }
+    }
+    return wrong;
+}
+
+/* All values whose rounding is not plain: from 2^-55, below which all become 0, to 2^-27, from which on none
+ * changes. Of the others every 1021st. */
+static void test_exact_round_of_every_value(void **state)
+{
+    (void)state;
+    for (uint32_t exponent = 0; exponent <= 127 + 9; exponent++) {
+        int is_plain = exponent < 127 - 55 || exponent > 127 - 27;
+        int64_t wrong = wrongly_rounded(exponent, is_plain ? 1021 : 1);
+        if (wrong > 0) {
+            fail_msg("%lld values of exponent %u are not rounded as llrint does", (long long)wrong, exponent);
+        }
+    }
+    assert_true(exact_round(1024.0f) == 1024.0f && isnan(exact_round(NAN)));
+}
+
+static void test_exact_sums_become_floats(void **state)
+{
+    (void)state;
+    RandomKey key = {.seed = 42, .purpose = RANDOM_TEST, .slot = 25};
+    for (uint64_t i = 0; i < 200000; i++) {
+        uint32_t numbers[4];
+        random_block(numbers, &key, i);
+        int64_t sum = (int64_t)((uint64_t)numbers[0] << 32 | numbers[1]) >> numbers[2] % 64;
+        float expected = (float)((double)sum * 0x1p-52);
+        if (exact_to_float(sum) != expected) {
+            fail_msg("%lld: expected %.9g, found %.9g", (long long)sum, expected, exact_to_float(sum));
+        }
+    }
+    const int64_t edges[] = {0, 1, -1, INT64_MAX, INT64_MIN, 0xffffffff, -0x100000000, 0x80000000};
+    for (size_t i = 0; i < sizeof(edges) / sizeof(edges[0]); i++) {
+        assert_true(exact_to_float(edges[i]) == (float)((double)edges[i] * 0x1p-52));
+    }
+}
+
 static void test_exact_sums_do_not_depend_on_order(void **state)
 {
     (void)state;
@@ -109,13 +162,15 @@ static void test_adamw_follows_its_formula(void **state)
         double denominator = sqrt(v1 / (1 - pow(beta2, 3))) + epsilon;
         expected[i] = weights[i] * (1 - lr * decay) - lr / (1 - pow(beta1, 3)) * m1 / denominator;
     }
-    AdamwFactors factors = {.keep = (float)(1 - lr * decay),
+    AdamwFactors factors = {.clip = 1.0f,
+                            .keep = (float)(1 - lr * decay),
                             .beta1 = 0.9f,
                             .beta2 = 0.95f,
                             .step = (float)(lr / (1 - pow(beta1, 3))),
                             .inverse_root = (float)(1 / sqrt(1 - pow(beta2, 3))),
                             .epsilon = 1e-8f};
-    adamw_update(weights, m, v, low, gradients, COUNT, &factors);
+    AdamwRange range = {weights, m, v, low, NULL, gradients, 0, COUNT};
+    adamw_update(&range, &factors);
     for (int i = 0; i < COUNT; i++) {
         assert_close(weights[i], expected[i], 1e-6 * (fabs(expected[i]) + lr), "weight", i);
         assert_int_equal(low[i], bf16_from_float(weights[i]));
@@ -124,6 +179,38 @@ static void test_adamw_follows_its_formula(void **state)
     memory_free(gradients);
     memory_free(m);
     memory_free(v);
+}
+
+/* However the gradient comes, the update has the same bits. */
+static void test_adamw_reads_every_form_of_gradient(void **state)
+{
+    (void)state;
+    enum { COUNT = 519, FORMS = 4 };
+    float *raw = test_values(COUNT, 1e-9f, 24); /* so small that exact rounding changes most of them */
+    float *rounded = test_zeros(COUNT);
+    int64_t sums[COUNT];
+    for (int i = 0; i < COUNT; i++) {
+        sums[i] = exact_from_float(raw[i]);
+        rounded[i] = exact_round(raw[i]);
+    }
+    assert_memory_not_equal(raw, rounded, COUNT * sizeof(float));
+    float *found[FORMS];
+    for (int form = 0; form < FORMS; form++) {
+        found[form] = test_zeros(3 * COUNT);
+        AdamwRange range = {found[form], found[form] + COUNT, found[form] + 2 * COUNT, NULL, NULL, NULL, 0,
+                            COUNT};
+        range.sums = form == 0 ? sums : NULL;
+        range.gradients = form == 1 ? raw : rounded;
+        range.is_rounded = form < 3; /* rounding twice changes nothing */
+        AdamwFactors factors = {0.7f, 0.99f, 0.9f, 0.95f, 6e-4f, 1.3f, 1e-8f};
+        adamw_update(&range, &factors);
+        assert_memory_equal(found[form], found[0], 3 * COUNT * sizeof(float));
+    }
+    for (int form = 0; form < FORMS; form++) {
+        memory_free(found[form]);
+    }
+    memory_free(raw);
+    memory_free(rounded);
 }
 
 static void test_column_sums(void **state)
@@ -186,9 +273,12 @@ int main(void)
         cmocka_unit_test(test_exp_is_within_two_ulp),
         cmocka_unit_test(test_gelu_and_its_slope),
         cmocka_unit_test(test_exact_rounding_is_llrint),
+        cmocka_unit_test(test_exact_round_of_every_value),
+        cmocka_unit_test(test_exact_sums_become_floats),
         cmocka_unit_test(test_exact_sums_do_not_depend_on_order),
         cmocka_unit_test(test_exact_counts_bad_values),
         cmocka_unit_test(test_adamw_follows_its_formula),
+        cmocka_unit_test(test_adamw_reads_every_form_of_gradient),
         cmocka_unit_test(test_column_sums),
         cmocka_unit_test(test_dropout_is_keyed_by_element),
     };

@@ -275,6 +275,66 @@ static void test_split_of_slots_changes_no_bit(void **state)
     for_each_level(check_split);
 }
 
+/* One step; returns the arena of `kind` after it. */
+static float *after_step(StepResult *result, const Backend *backend, const ModelConfig *config,
+                         StateKind kind)
+{
+    ParamTable table;
+    Model *model = make_model(backend, config, &table);
+    UpdateArgs args = {.learning_rate = 1e-3f, .epsilon = 1e-8f, .grad_clip = 0.1f, .update_number = 1};
+    float *values = memory_alloc((size_t)table.arena_count, sizeof(float), "state");
+    run_slots(backend, model, 0, (uint32_t)config->slots_per_step);
+    backend->update(model, &args, result);
+    backend->read_state(model, kind, 0, values, table.arena_count);
+    params_release(&table);
+    backend->release(model);
+    return values;
+}
+
+/* The norm is that of the gradients that can be read, up to the rounding of sums in double: also of rows of
+ * wte that changed after they were normed. A model that has to wait for other ranks finds the same one. */
+static void check_norms(const Backend *backend)
+{
+    static const struct {
+        ReduceMode reduce;
+        int slots;
+    } cases[] = {{REDUCE_EXACT, 1}, {REDUCE_EXACT, 3}, {REDUCE_FP32, 1}, {REDUCE_FP32, 3}};
+    ParamTable table;
+    params_init(&table, &small.shape);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        ModelConfig config = small;
+        StepResult early, late;
+        config.reduce = cases[i].reduce;
+        config.slots_per_step = cases[i].slots;
+        float *gradients = after_step(&early, backend, &config, STATE_GRADIENTS);
+        double squares = 0;
+        for (int64_t e = 0; e < table.arena_count; e++) {
+            squares += (double)gradients[e] * (double)gradients[e];
+        }
+        double bound = (double)table.arena_count * 0x1p-53 * sqrt(squares);
+        if (!(fabs(early.norm - sqrt(squares)) <= bound)) {
+            fail_msg("%s: expected norm %.17g, found %.17g", backend->name, sqrt(squares), early.norm);
+        }
+        memory_free(gradients);
+        if (config.reduce == REDUCE_FP32 || config.slots_per_step == 1) { /* else late rows stand apart */
+            float *weights = after_step(&early, backend, &config, STATE_WEIGHTS);
+            config.is_distributed = 1;
+            float *same = after_step(&late, backend, &config, STATE_WEIGHTS);
+            assert_true(early.norm > 0.1 && early.norm == late.norm);
+            assert_memory_equal(weights, same, (size_t)table.arena_count * sizeof(float));
+            memory_free(weights);
+            memory_free(same);
+        }
+    }
+    params_release(&table);
+}
+
+static void test_norms_do_not_depend_on_when_they_are_taken(void **state)
+{
+    (void)state;
+    for_each_level(check_norms);
+}
+
 typedef struct RangeLog {
     int64_t next_end; /* ranges come from the top of the arena down */
     int64_t top;      /* where the next one starts after the one that ends at 0 */
@@ -419,6 +479,7 @@ int main(void)
         cmocka_unit_test(test_gradients_are_slopes_under_dropout),
         cmocka_unit_test(test_threads_change_no_bit),
         cmocka_unit_test(test_split_of_slots_changes_no_bit),
+        cmocka_unit_test(test_norms_do_not_depend_on_when_they_are_taken),
         cmocka_unit_test(test_ranges_cover_the_arena_in_reverse),
         cmocka_unit_test(test_bad_gradients_skip_the_update),
         cmocka_unit_test(test_decode_agrees_with_evaluate),

@@ -20,21 +20,6 @@ static int accumulates(const Model *model, const SlotContext *context)
     return !model->is_exact_arena && !context->is_first;
 }
 
-/* Add the finished gradients of tensors first .. last, which lie in scratch, to the exact sums; nothing to do
- * when they lie in the fp32 arena. Tensor by tensor, so that the gaps between them stay zero. */
-static void fold_tensors(Model *model, int first, int last, const SlotContext *context)
-{
-    for (int i = first; i <= last && model->is_exact_arena; i++) {
-        const ParamSpec *spec = &model->table.specs[i];
-        ExactFold fold = {.sums = model->exact_sums + spec->offset,
-                          .values = gradient_at(model, model->table.specs[first].offset, spec->offset),
-                          .count = spec->arena_count,
-                          .limit = (float)EXACT_LIMIT / (float)model->config.slots_per_step,
-                          .is_first = context->is_first};
-        model->tail[TAIL_BAD] += exact_fold(&fold);
-    }
-}
-
 static void range_done(int64_t offset, int64_t count, const SlotContext *context)
 {
     if (context->is_last && context->range_done) {
@@ -81,7 +66,7 @@ static void backward_head(Model *model, const int32_t *targets, const SlotContex
         linear_backward_weight(d_wte, model->d_logits, tensor_at(model->final_ln, first * C), rows, C,
                                model->Vp, first > 0 || accumulates(model, context));
     }
-    fold_tensors(model, wte, wte, context);
+    cpu_model_gradients_done(model, wte, wte, 0, context);
     if (has_late_rows(model, context)) {
         range_done(0, range_count(model, wte, wte), context);
     }
@@ -104,6 +89,7 @@ static void backward_layernorm(Model *model, int weight_index, const float *inp,
                                    .C = model->config.shape.n_embd,
                                    .accumulates = accumulates(model, context)};
     layernorm_backward(&layernorm);
+    cpu_model_gradients_done(model, weight_index, weight_index + 1, range_offset, context);
 }
 
 /* Gradients of one linear layer's weight and bias, which stand one after the other in the table. */
@@ -116,6 +102,7 @@ static void backward_weight_and_bias(Model *model, int index, Tensor d_out, Tens
                            (int)weight->columns, (int)weight->rows, accumulates(model, context));
     column_sums(gradient_at(model, range_offset, weight[1].offset), d_out, BT, weight->rows,
                 accumulates(model, context), model->backward.partial);
+    cpu_model_gradients_done(model, index, index + 1, range_offset, context);
 }
 
 /* The residual stream's gradient as the input of a product: through dropout, in the compute dtype. */
@@ -193,6 +180,9 @@ static void backward_tokens(Model *model, const int32_t *tokens, const SlotConte
     float limit = (float)EXACT_LIMIT / (float)model->config.slots_per_step;
     int64_t bad = 0;
     token_bins_fill(bins, tokens, BT, model->config.shape.vocab_size);
+    for (int bin = 0; bin < bins->count; bin++) {
+        cpu_model_gradients_changed(model, offset + (int64_t)bins->tokens[bin] * C, C);
+    }
 #pragma omp parallel for schedule(static) reduction(+ : bad) num_threads(model->threads)
     for (int bin = 0; bin < bins->count; bin++) {
         float *row = model->backward.partial + (int64_t)omp_get_thread_num() * C;
@@ -230,7 +220,7 @@ static void backward_embedding(Model *model, const int32_t *tokens, const SlotCo
     if (!accumulates(model, context)) {
         memset(d_wpe + (int64_t)T * C, 0, (size_t)(wpe->arena_count - (int64_t)T * C) * sizeof(float));
     }
-    fold_tensors(model, params_wpe_index(), params_wpe_index(), context);
+    cpu_model_gradients_done(model, params_wpe_index(), params_wpe_index(), wpe->offset, context);
     range_done(wpe->offset, range_count(model, params_wpe_index(), params_wpe_index()), context);
     backward_tokens(model, tokens, context);
     if (!has_late_rows(model, context)) {
@@ -261,7 +251,7 @@ void cpu_model_train_slot(Model *model, const int32_t *tokens, const int32_t *ta
     int lnf = params_lnf_weight_index(&model->table);
     int64_t lnf_offset = model->table.specs[lnf].offset;
     if (context->is_first) {
-        memset(model->tail, 0, sizeof(model->tail));
+        cpu_model_gradients_begin(model);
     }
     cpu_model_forward(model, tokens, context);
     backward_head(model, targets, context);
@@ -271,7 +261,6 @@ void cpu_model_train_slot(Model *model, const int32_t *tokens, const int32_t *ta
     backward_layernorm(model, lnf, model->final_residual, model->final_mean, model->final_rstd, lnf_offset,
                        context);
     int64_t lnf_count = range_count(model, lnf, lnf + 1);
-    fold_tensors(model, lnf, lnf + 1, context);
     range_done(lnf_offset, lnf_count, context);
 
     for (int l = model->config.shape.n_layer - 1; l >= 0; l--) {
@@ -280,7 +269,6 @@ void cpu_model_train_slot(Model *model, const int32_t *tokens, const int32_t *ta
         int64_t count = range_count(model, first, first + BLOCK_TENSORS - 1);
         backward_mlp(model, l, offset, context);
         backward_attention(model, l, offset, context);
-        fold_tensors(model, first, first + BLOCK_TENSORS - 1, context);
         range_done(offset, count, context);
     }
     backward_embedding(model, tokens, context);

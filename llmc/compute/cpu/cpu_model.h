@@ -40,6 +40,13 @@ typedef struct BackwardBuffers {
     TokenBins bins;
 } BackwardBuffers;
 
+/* What a chunk adds to the norm of the gradient. */
+typedef struct ChunkNorm {
+    double squares; /* their sum */
+    int is_bad;     /* holds an element that is not finite or out of range, where folding did not count it */
+    int is_known;   /* and will not change until the update */
+} ChunkNorm;
+
 /* Key-value cache and the activations of up to DECODE_TOKENS tokens; made by the first decode. */
 enum { DECODE_TOKENS = 64 };
 typedef struct DecodeBuffers {
@@ -66,7 +73,7 @@ struct Model {
     float *gradients;    /* arena, or scratch for the largest range folded at once */
     ArenaChunk *chunks;  /* the arena cut up for the update */
     int64_t chunk_count;
-    double *norm_partial; /* [chunk_count] */
+    ChunkNorm *norms; /* [chunk_count] of this step */
     int64_t
         *late_sums; /* (BT,C) the last slot's rows of wte, one for each token bin; NULL unless distributed */
     int64_t tail[GRADIENT_TAIL];
@@ -132,11 +139,25 @@ double cpu_model_evaluate(Model *model, const int32_t *tokens, const int32_t *ta
 void cpu_model_train_slot(Model *model, const int32_t *tokens, const int32_t *targets,
                           const SlotContext *context);
 
-/* ---- update.c */
+/* ---- gradients.c */
+/* This rank's first slot of a step: sums and norms start anew. */
+void cpu_model_gradients_begin(Model *model);
+/* The gradients of tensors first .. last are finished for this slot; they lie in the fp32 arena, or in
+ * scratch whose first element is the arena's element range_offset. Scratch is folded into the exact sums. If
+ * nothing is to come, neither slots nor ranks, the norms are taken while the gradients are in cache. */
+void cpu_model_gradients_done(Model *model, int first, int last, int64_t range_offset,
+                              const SlotContext *context);
+/* Elements of wte that were done are changed once more. */
+void cpu_model_gradients_changed(Model *model, int64_t offset, int64_t count);
+/* Norm of the whole gradient, summed in double and in the order of the chunks; *is_bad: an element is not
+ * finite or out of range. */
+double cpu_model_gradients_norm(Model *model, int *is_bad);
 GradientArena cpu_model_gradients(Model *model);
-void cpu_model_update(Model *model, const UpdateArgs *args, StepResult *result);
 /* The reduced gradient as update sees it. */
 void cpu_model_read_gradients(const Model *model, int64_t offset, float *values, int64_t count);
+
+/* ---- update.c */
+void cpu_model_update(Model *model, const UpdateArgs *args, StepResult *result);
 
 /* ---- decode.c */
 void cpu_model_decode(Model *model, const int32_t *tokens, int count, int position, float *logits);

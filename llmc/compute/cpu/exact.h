@@ -2,6 +2,7 @@
 #ifndef LLMC_COMPUTE_CPU_EXACT_H
 #define LLMC_COMPUTE_CPU_EXACT_H
 
+#include <math.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -23,15 +24,29 @@ static inline int64_t exact_from_float(float x)
     return (int64_t)((uint64_t)(high_bits - round_bits) << 32) + (low_bits - round_bits);
 }
 
+/* (float)((double)sum * 2^-52), in steps that vectorise without AVX-512: each half of the sum is put into the
+ * fraction of a double whose exponent says what it stands for. Both are exact, and their sum is rounded once,
+ * as (double)sum is. */
 static inline float exact_to_float(int64_t sum)
 {
-    return (float)((double)sum * (1.0 / EXACT_SCALE));
+    const double two84_and_63 = 0x1p84 + 0x1p63;
+    const double two52 = 0x1p52;
+    uint64_t high_bits = (uint64_t)sum >> 32 ^ 0x4530000080000000u; /* 2^84 + 2^63 + the upper half */
+    uint64_t low_bits = ((uint64_t)sum & 0xffffffffu) | 0x4330000000000000u; /* 2^52 + the lower half */
+    double high, low;
+    memcpy(&high, &high_bits, sizeof(high));
+    memcpy(&low, &low_bits, sizeof(low));
+    return (float)(((high - two84_and_63) + (low - two52)) * (1.0 / EXACT_SCALE));
 }
 
-/* What an fp32 value is after one trip through the integers. */
+/* What an fp32 value is after one trip through the integers: exact_to_float(exact_from_float(x)), without
+ * leaving fp32. From 2^-29 on a value is a multiple of 2^-52 already. Below, adding 2^-29 of the same sign
+ * rounds it to one, to nearest even, and taking that away is exact. */
 static inline float exact_round(float x)
 {
-    return exact_to_float(exact_from_float(x));
+    float offset = copysignf(0x1p-29f, x);
+    float rounded = (x + offset) - offset;
+    return fabsf(x) < 0x1p-29f ? rounded : x;
 }
 
 /* sums[i] += llrint(values[i] * 2^52). Returns how many values were not finite or beyond limit; those count

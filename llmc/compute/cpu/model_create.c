@@ -46,7 +46,7 @@ static void alloc_state(Model *model)
     }
     model->moment1 = alloc_floats(model, count, "first moments");
     model->moment2 = alloc_floats(model, count, "second moments");
-    model->norm_partial = cpu_model_alloc(model, model->chunk_count, sizeof(double), "norm sums");
+    model->norms = cpu_model_alloc(model, model->chunk_count, sizeof(ChunkNorm), "norm sums");
     if (!model->is_exact_arena) {
         model->gradients = alloc_floats(model, count, "gradients");
         return;

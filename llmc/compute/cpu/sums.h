@@ -91,36 +91,6 @@ static inline float squares_of(const float *values, float mean, int64_t count)
     return sum_fold(&sum, rest, count - i);
 }
 
-enum { WIDE_LANES = LANES / 2, WIDE_SUM_LANES = 16, WIDE_SUM_PARTS = WIDE_SUM_LANES / WIDE_LANES };
-
-typedef float HalfLanes __attribute__((vector_size(4 * WIDE_LANES), aligned(4)));
-typedef double WideLanes __attribute__((vector_size(8 * WIDE_LANES)));
-
-/* The sum of squares in double, where each square is exact; of WIDE_SUM_LANES lanes, otherwise as above. */
-static inline double wide_squares_of(const float *values, int64_t count)
-{
-    WideLanes part[WIDE_SUM_PARTS] = {0};
-    int64_t i = 0;
-    for (; i + WIDE_SUM_LANES <= count; i += WIDE_SUM_LANES) {
-        for (int p = 0; p < WIDE_SUM_PARTS; p++) {
-            const HalfLanes *half = (const HalfLanes *)(values + i + p * WIDE_LANES);
-            WideLanes wide = __builtin_convertvector(*half, WideLanes);
-            part[p] += wide * wide;
-        }
-    }
-    double lanes[WIDE_SUM_LANES];
-    memcpy(lanes, part, sizeof(lanes));
-    for (int64_t r = 0; r < count - i; r++) {
-        lanes[r] += (double)values[i + r] * (double)values[i + r];
-    }
-    for (int half = WIDE_SUM_LANES / 2; half > 0; half /= 2) {
-        for (int l = 0; l < half; l++) {
-            lanes[l] += lanes[half + l];
-        }
-    }
-    return lanes[0];
-}
-
 /* The largest value, at least `least`, which is a number. A value that is no number counts as none: only such
  * a one and the sign of zero could depend on the order of comparisons, and adding +0 makes that sign +. */
 static inline float max_of(const float *values, int64_t count, float least)
