@@ -35,6 +35,14 @@ $(foreach f,ops bench,$(eval $(call tool_rule,$(f),cuda,$(B)/libllmc.a,$$(CUDA_L
 TOOL_LIBS := $(lastword $(LEVEL_OBJECTS)) $(HOST_LIBS)
 $(foreach f,ops bench,$(foreach w,host checked,$(eval $(call tool_rule,$(f),$(w),$(TOOL_LIBS),$$(LDLIBS)))))
 
+# Products at one level: build/mpi1/ops/x86-64-v4/bench_matmul; ONEDNN=1 puts oneDNN beside them.
+define bench_matmul_rule
+$(B)/ops/$(1)/bench_matmul: $(addprefix $(B)/dev/ops/bench_,peer_$(if $(filter 1,$(ONEDNN)),onednn,none).o \
+    kernels_$(if $(filter x86-64-v4,$(1)),x86_64_v4,other).o)
+endef
+$(foreach level,$(LEVELS),$(eval $(call bench_matmul_rule,$(level))))
+LDLIBS += $(if $(filter 1,$(ONEDNN)),-ldnnl)
+
 module-tests: $(MODULE_TESTS) ## the tests of modules alone
 	$(Q)PROGRAMS=$(B) dev/test/run.sh $(MODULE_TESTS)
 bench: $(BENCHES) ## the benchmarks under dev/bench

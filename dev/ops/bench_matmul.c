@@ -1,18 +1,25 @@
-/* Speed of matrix products in GPT-2's shapes: build/mpi1/ops/x86-64-v4/bench_matmul [fp32|bf16] [BT...]
+/* Speed of matrix products in GPT-2's shapes, beside the most that registers alone can do in fp32:
+ *
+ *   build/mpi1/ops/x86-64-v4/bench_matmul [fp32|bf16] [BT...]
  *
  * One line a product: the best of many runs, taken in turns so that other load on the machine falls on all.
+ * KERNEL=amx, avx512_bf16 or widened picks how bf16 is multiplied. Built with ONEDNN=1, oneDNN multiplies the
+ * same inputs in turns with us; it is there for this comparison only.
  */
+#include <math.h>
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "dev/ops/bench_peer.h"
+#include "lanes.h"
 #include "llmc/base/clock.h"
 #include "llmc/base/memory.h"
 #include "llmc/base/random.h"
 #include "llmc/compute/cpu/matmul.h"
 
-enum { C = 768, VP = 50304, ROUNDS = 7, ROUND_MS = 100, PRODUCTS_MAX = 64 };
+enum { C = 768, VP = 50304, ROUNDS = 5, ROUND_MS = 60, PRODUCTS_MAX = 64 };
 
 typedef enum Pass { FORWARD, D_INPUT, D_WEIGHT, PASSES } Pass;
 
@@ -32,7 +39,7 @@ typedef struct Timed {
     Matmul product;
     const Layer *layer;
     Pass pass;
-    double best_ms;
+    double best_ms, peer_ms;
 } Timed;
 
 /* The three products of a layer over `rows` tokens: rows (BT,inputs), weights (outputs,inputs). */
@@ -72,21 +79,91 @@ static void *draw(int64_t count, DType type)
     return values;
 }
 
+static void time_best(double *best_ms, void (*multiply)(const Matmul *), const Matmul *product)
+{
+    double start = clock_ms(), now = start;
+    do {
+        multiply(product);
+        double end = clock_ms();
+        if (*best_ms <= 0 || end - now < *best_ms) {
+            *best_ms = end - now;
+        }
+        now = end;
+    } while (now - start < ROUND_MS);
+}
+
 static void measure(Timed *timed, int count)
 {
     for (int round = 0; round < ROUNDS; round++) {
         for (int i = 0; i < count; i++) {
-            double start = clock_ms(), now = start;
-            do {
-                matmul(&timed[i].product);
-                double end = clock_ms();
-                if (timed[i].best_ms <= 0 || end - now < timed[i].best_ms) {
-                    timed[i].best_ms = end - now;
-                }
-                now = end;
-            } while (now - start < ROUND_MS);
+            time_best(&timed[i].best_ms, matmul, &timed[i].product);
+            if (peer_name()) {
+                time_best(&timed[i].peer_ms, peer_multiply, &timed[i].product);
+            }
         }
     }
+}
+
+static double rate_of(const Matmul *p, double ms)
+{
+    return 2.0 * p->M * p->N * p->K / ms * 1e-6;
+}
+
+/* GF/s of all threads that multiply and add in registers. */
+static double register_peak(void)
+{
+    enum { CHAINS = 12, STEPS = 2000000 };
+    double ms = 0, checksum = 0;
+    for (int round = 0; round < ROUNDS; round++) {
+        double start = clock_ms();
+#pragma omp parallel reduction(+ : checksum)
+        {
+            Lanes sums[CHAINS], factor = lanes_of(0.5f), term = lanes_of(1.0f);
+            for (int i = 0; i < CHAINS; i++) {
+                sums[i] = lanes_of((float)i);
+            }
+            for (int step = 0; step < STEPS; step++) {
+                for (int i = 0; i < CHAINS; i++) {
+                    sums[i] = lanes_fma(sums[i], factor, term);
+                }
+            }
+            for (int i = 0; i < CHAINS; i++) {
+                checksum += sums[i][0];
+            }
+        }
+        double end = clock_ms();
+        ms = round == 0 || end - start < ms ? end - start : ms;
+    }
+    return checksum > 0 ? 2.0 * CHAINS * STEPS * LANES * omp_get_max_threads() / ms * 1e-6 : 0;
+}
+
+static void print(const Timed *timed, int count, DType type, int rows)
+{
+    double rates = 0, ratios = 0;
+    for (int i = 0; i < count; i++) {
+        const Matmul *p = &timed[i].product;
+        double rate = rate_of(p, timed[i].best_ms);
+        printf("%s %5d %-8s %-8s %6d x %6d x %6d %9.3f ms %7.0f GF/s", type == DTYPE_FP32 ? "fp32" : "bf16",
+               rows, timed[i].layer->name, pass_names[timed[i].pass], p->M, p->N, p->K, timed[i].best_ms,
+               rate);
+        rates += log(rate) / count;
+        if (peer_name()) {
+            double ratio = timed[i].peer_ms / timed[i].best_ms;
+            printf(", %s %7.0f GF/s, ratio %.2f", peer_name(), rate_of(p, timed[i].peer_ms), ratio);
+            ratios += log(ratio) / count;
+        }
+        putchar('\n');
+    }
+    printf("%s %5d geometric mean %.0f GF/s", type == DTYPE_FP32 ? "fp32" : "bf16", rows, exp(rates));
+    if (peer_name()) {
+        printf(", ratio to %s %.2f", peer_name(), exp(ratios));
+    }
+    if (type == DTYPE_FP32) {
+        double peak = register_peak();
+        printf(", %.2f of the %.0f GF/s of registers", exp(rates) / peak, peak);
+    }
+    putchar('\n');
+    fflush(stdout);
 }
 
 static void bench(DType type, int rows)
@@ -105,12 +182,7 @@ static void bench(DType type, int rows)
         t->product.out = out;
     }
     measure(timed, count);
-    for (int i = 0; i < count; i++) {
-        const Matmul *p = &timed[i].product;
-        printf("%s %5d %-8s %-8s %6d x %6d x %6d %9.3f ms %7.0f GF/s\n", type == DTYPE_FP32 ? "fp32" : "bf16",
-               rows, timed[i].layer->name, pass_names[timed[i].pass], p->M, p->N, p->K, timed[i].best_ms,
-               2.0 * p->M * p->N * p->K / timed[i].best_ms * 1e-6);
-    }
+    print(timed, count, type, rows);
     memory_free(a);
     memory_free(b);
     memory_free(out);
@@ -119,7 +191,14 @@ static void bench(DType type, int rows)
 int main(int argc, char **argv)
 {
     int has_rows = 0;
-    printf("%d threads\n", omp_get_max_threads());
+    const MatmulKernel *kernel = bench_kernel(getenv("KERNEL"));
+    if (!kernel) {
+        fprintf(stderr, "bench_matmul: KERNEL=%s: not on this machine or at this level\n", getenv("KERNEL"));
+        return 1;
+    }
+    matmul_set_bf16_kernel(kernel);
+    printf("%s, %d threads, bf16 by %s, beside %s\n", CPU_LEVEL_NAME, omp_get_max_threads(), kernel->name,
+           peer_name() ? peer_name() : "nothing");
     for (DType type = DTYPE_FP32; type <= DTYPE_BF16; type++) {
         if (argc > 1 && strcmp(argv[1], type == DTYPE_FP32 ? "bf16" : "fp32") == 0) {
             continue;
@@ -131,9 +210,9 @@ int main(int argc, char **argv)
             }
         }
         if (!has_rows) {
-            bench(type, 1);
             bench(type, 256);
             bench(type, 1024);
+            bench(type, 4096);
         }
     }
     return 0;
