@@ -83,4 +83,17 @@ for dtype in fp32 bf16; do
     echo "$dtype: $one on one thread, ${three:-no weights} on three"
     [ -n "$one" ] && [ "$one" = "$three" ] || status=1
 done
+
+# The golden runs: the very bits of x86-64.
+. dev/test/golden/runs.bash
+printf '#!/bin/sh\nexec "%s" -L "%s" "%s/train_gpt2" "$@"\n' "$qemu" "$sysroot" "$PWD/$B" >"$work/train_gpt2"
+chmod +x "$work/train_gpt2"
+for name in $golden_names; do
+    found=$(golden_run "$work/train_gpt2" "$name" "$work/$name")
+    echo "golden run $found"
+    grep -qxF "$found" dev/test/golden/expected.txt || {
+        echo "golden run $name: NOT equal: expected '$(grep "^$name " dev/test/golden/expected.txt)'"
+        status=1
+    }
+done
 exit $status
