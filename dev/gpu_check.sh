@@ -9,7 +9,7 @@
 # GPU_CHECK_OUT if that is set.
 #
 # It needs nvcc with cuBLASLt, a C and a C++ compiler, make, and headers and libraries of zstd and jansson.
-# Parts say SKIP where they miss what only they need: cmocka (ops), oneDNN (move), compute-sanitizer, a
+# Parts say SKIP where they miss what only they need: cmocka (ops), compute-sanitizer, a
 # python3 with PyTorch (the comparison in speed), NCCL with its header (ranks), which PyTorch's package has;
 # without it all is built with NCCL=0. MPI is left out. For a machine that has no such libraries and no
 # network:
@@ -63,16 +63,16 @@ has_header() {
 carry() {
     local folder=$1 header library file name
     mkdir -p "$folder/include" "$folder/lib" || exit 1
-    for header in zstd.h jansson.h cmocka.h oneapi/dnnl/dnnl.h; do
+    for header in zstd.h jansson.h cmocka.h; do
         printf '#include <%s>\n' stdarg.h stddef.h stdint.h setjmp.h $header |
-            gcc -M -x c - | tr -s ' ' '\n' | grep -E '/(zstd|jansson|cmocka|oneapi/)' | while read -r file; do
+            gcc -M -x c - | tr -s ' ' '\n' | grep -E '/(zstd|jansson|cmocka)' | while read -r file; do
             name=${file##*/include/}
             name=${name#*-linux-gnu/}
             mkdir -p "$folder/include/$(dirname "$name")"
             cp "$file" "$folder/include/$name"
         done
     done
-    for library in zstd jansson cmocka dnnl OpenCL; do # the last is what oneDNN asks for
+    for library in zstd jansson cmocka; do
         file=$(gcc -print-file-name=lib$library.a)
         if [ -f "$file" ]; then
             cp "$file" "$folder/lib"
@@ -158,9 +158,7 @@ part_build() {
             targets+=("$B/ops/$variant/$(basename "$source" .cu)")
         done
     fi
-    if has_library dnnl; then
-        targets+=("$B/train_gpt2")
-    fi
+    targets+=("$B/train_gpt2")
     local flags=()
     [ "$variant" = cuda ] && flags=("GPUS=$(architecture)")
     make -k -j"${JOBS:-$(nproc)}" "NVCC=$NVCC" "${flags[@]}" "${targets[@]}"
@@ -258,7 +256,7 @@ losses() {
 part_move() {
     local dtype bound order from to distance
     if [ ! -x "$B/train_gpt2" ]; then
-        row SKIP "from CPU to GPU and back" "no oneDNN: no CPU program"
+        row SKIP "from CPU to GPU and back" "no CPU program: see build.log"
         return
     fi
     for dtype in fp32:2e-5 bf16:0.0039; do

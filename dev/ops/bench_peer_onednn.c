@@ -1,5 +1,5 @@
-/* oneDNN 2 (Debian 12) as the peer: sgemm for fp32, the matmul primitive for bf16, one call a product on threads
- * of its own. A primitive is made for each shape before it is timed again.
+/* oneDNN 2 (Debian 12) as the peer: sgemm for fp32, the matmul primitive for bf16, one call a product on
+ * threads of its own. A primitive is made for each shape before it is timed again.
  */
 #include <oneapi/dnnl/dnnl.h>
 #include <string.h>
