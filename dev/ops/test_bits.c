@@ -14,6 +14,7 @@
 #include "llmc/compute/cpu/exact.h"
 #include "llmc/compute/cpu/gelu.h"
 #include "llmc/compute/cpu/layernorm.h"
+#include "llmc/compute/cpu/linear.h"
 #include "llmc/compute/cpu/sums.h"
 
 enum { POINTS = 1 << 16 };
@@ -210,6 +211,39 @@ static uint64_t hash_columns_and_embedding(void)
     return hash;
 }
 
+static uint64_t hash_linear_of(int64_t rows, int inputs, int outputs)
+{
+    float *inp = test_values(rows * inputs, 1.0f, 17);
+    float *weight = test_values((int64_t)outputs * inputs, 1.0f / sqrtf((float)inputs), 18);
+    float *bias = test_values(outputs, 1.0f, 19);
+    float *d_out = test_values(rows * outputs, 1.0f, 20);
+    float *out = test_values(3 * rows * outputs, 1.0f, 21);
+    float *d_inp = test_zeros(3 * rows * inputs);
+    float *d_weight = test_values((int64_t)outputs * inputs, 1.0f, 22);
+    Dropout dropout = {0.1f, {.seed = 1, .purpose = RANDOM_DROPOUT}, 3};
+    Linear linear = {fp32(inp), fp32(weight), bias, rows, inputs, outputs};
+    linear_gelu_forward(fp32(out), fp32(out + rows * outputs), &linear);
+    linear_residual_forward(out + 2 * rows * outputs, out + rows * outputs, &dropout, &linear);
+    linear_backward_input(d_inp, fp32(d_out), fp32(weight), rows, inputs, outputs);
+    linear_backward_input_as(fp32(d_inp + rows * inputs), fp32(d_out), fp32(weight), rows, inputs, outputs);
+    linear_backward_gelu(fp32(d_inp + 2 * rows * inputs), fp32(inp), fp32(d_out), fp32(weight), rows, inputs,
+                         outputs);
+    linear_backward_weight(d_weight, fp32(d_out), fp32(inp), rows, inputs, outputs, 1);
+    uint64_t hash = hash_floats(d_weight, (int64_t)outputs * inputs, 0);
+    hash = hash_floats(out, 3 * rows * outputs, hash_floats(d_inp, 3 * rows * inputs, hash));
+    float *blocks[] = {inp, weight, bias, d_out, out, d_inp, d_weight};
+    for (size_t i = 0; i < sizeof(blocks) / sizeof(blocks[0]); i++) {
+        memory_free(blocks[i]);
+    }
+    return hash;
+}
+
+static uint64_t hash_linear(void)
+{
+    return hash_linear_of(5, 3, 7) * 3 + hash_linear_of(70, 300, 131) * 5 + hash_linear_of(33, 1300, 17) * 7 +
+           hash_linear_of(517, 64, 192);
+}
+
 static uint64_t hash_adamw(void)
 {
     enum { COUNT = 10007 };
@@ -252,6 +286,7 @@ static const Golden goldens[] = {
     {"attention", hash_attention, 0x1a9e4643feb03150},
     {"softmax and cross entropy", hash_classifier, 0x471ad32bf12d3ddf},
     {"column sums and embedding", hash_columns_and_embedding, 0xf6268b9d9e2228b8},
+    {"linear layers", hash_linear, 0x639d1ebb8206c1f1},
     {"AdamW and exact rounding", hash_adamw, 0xb632e8c5970cc110},
 };
 
