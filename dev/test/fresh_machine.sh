@@ -69,6 +69,7 @@ within() {
     if [ "$short" = 1 ]; then
         fresh_root short
         try 'quickstart.sh, 20 updates' 600 'scripts/quickstart.sh --max_iters=20 --max_new_tokens=20' &&
+            try 'the very bits of ours' 120 scripts/verify.sh &&
             try '2 ranks have the weights of one' 120 "$two_ranks" &&
             try 'module tests' 600 'scripts/install_deps.sh --test && make -j"$(nproc)" module-tests'
     else
