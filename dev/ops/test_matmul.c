@@ -368,6 +368,23 @@ static void test_same_bits_at_any_address(void **state)
     }
 }
 
+/* A kernel that is off by one in the last place of one sum of each tile, as on a CPU that fails. */
+static void multiply_wrongly(const MatmulTile *tile)
+{
+    matmul_widened.multiply(tile);
+    tile->out[0] = nextafterf(tile->out[0], INFINITY);
+}
+
+static void test_wrong_kernel_is_noticed(void **state)
+{
+    (void)state;
+    assert_true(matmul_kernel_is_right(&matmul_fp32));
+    assert_true(matmul_kernel_is_right(&matmul_widened));
+    MatmulKernel wrong = matmul_widened;
+    wrong.multiply = multiply_wrongly;
+    assert_false(matmul_kernel_is_right(&wrong));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -378,6 +395,7 @@ int main(void)
         cmocka_unit_test(test_same_bits_for_any_number_of_threads),
         cmocka_unit_test(test_inside_a_parallel_region),
         cmocka_unit_test(test_same_bits_at_any_address),
+        cmocka_unit_test(test_wrong_kernel_is_noticed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -134,6 +134,35 @@ static void test_step(void **state)
     json_decref(json);
 }
 
+static void check_start(void)
+{
+    json_t *json = read_line(0);
+    assert_string_equal(json_string_value(json_object_get(json, "version")), "1.2.3");
+    assert_string_equal(json_string_value(json_object_get(json, "backend")), "cpu x86-64-v4-amx");
+    assert_string_equal(json_string_value(json_object_get(json, "kernel")), "amx");
+    assert_string_equal(json_string_value(json_object_get(json, "data")), "0000000000000123");
+    assert_int_equal((int)number_of(json, "ranks"), 4);
+    assert_int_equal((int)number_of(json, "parameters"), 124439808);
+    assert_true(number_of(json_object_get(json, "options"), "batch_size") == 12);
+    json_decref(json);
+}
+
+static void check_plans(void)
+{
+    json_t *json = read_line(1);
+    assert_string_equal(json_string_value(json_object_get(json, "event")), "plans");
+    assert_int_equal((int)number_of(json, "iter"), 7);
+    assert_true(json_is_false(json_object_get(json, "repeated")));
+    assert_string_equal(json_string_value(json_object_get(json, "device")), "a \"device\"");
+    assert_int_equal(json_array_size(json_object_get(json, "plans")), 2);
+    assert_string_equal(json_string_value(json_array_get(json_object_get(json, "plans"), 1)), "second");
+    json_decref(json);
+    json = read_line(2);
+    assert_true(json_is_true(json_object_get(json, "repeated")));
+    assert_int_equal(json_array_size(json_object_get(json, "plans")), 0);
+    json_decref(json);
+}
+
 static void test_other_events(void **state)
 {
     (void)state;
@@ -166,28 +195,9 @@ static void test_other_events(void **state)
                                           "gradients: summed over ranks by NCCL 2.27.3\n"
                                           "weights 0123456789abcdef\n");
     free(captured.console);
-    json_t *json = read_line(0);
-    assert_string_equal(json_string_value(json_object_get(json, "version")), "1.2.3");
-    assert_string_equal(json_string_value(json_object_get(json, "backend")), "cpu x86-64-v4-amx");
-    assert_string_equal(json_string_value(json_object_get(json, "kernel")), "amx");
-    assert_string_equal(json_string_value(json_object_get(json, "data")), "0000000000000123");
-    assert_int_equal((int)number_of(json, "ranks"), 4);
-    assert_int_equal((int)number_of(json, "parameters"), 124439808);
-    assert_true(number_of(json_object_get(json, "options"), "batch_size") == 12);
-    json_decref(json);
-    json = read_line(1);
-    assert_string_equal(json_string_value(json_object_get(json, "event")), "plans");
-    assert_int_equal((int)number_of(json, "iter"), 7);
-    assert_true(json_is_false(json_object_get(json, "repeated")));
-    assert_string_equal(json_string_value(json_object_get(json, "device")), "a \"device\"");
-    assert_int_equal(json_array_size(json_object_get(json, "plans")), 2);
-    assert_string_equal(json_string_value(json_array_get(json_object_get(json, "plans"), 1)), "second");
-    json_decref(json);
-    json = read_line(2);
-    assert_true(json_is_true(json_object_get(json, "repeated")));
-    assert_int_equal(json_array_size(json_object_get(json, "plans")), 0);
-    json_decref(json);
-    json = read_line(3);
+    check_start();
+    check_plans();
+    json_t *json = read_line(3);
     assert_true(number_of(json, "train_loss") == 3.5);
     assert_true(json_is_null(json_object_get(json, "val_loss")));
     json_decref(json);

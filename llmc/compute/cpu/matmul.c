@@ -15,11 +15,10 @@
 enum {
     TILE_ROWS_MAX = 512,
     TILE_COLUMNS_MAX = 768,
-    TILE_ELEMENTS_MAX = 192 << 10,   /* 768 KB of fp32: still in the second cache when the epilogue runs */
-    DEPTH_MAX = 512,                 /* the deepest slice of any kernel */
-    PANEL_MAX = 48,                  /* the widest panel */
-    SERIAL_PRODUCTS_MAX = 256 << 10, /* below this a parallel region costs more than the product */
-    ALIGNMENT = 64
+    TILE_ELEMENTS_MAX = 192 << 10,  /* 768 KB of fp32: still in the second cache when the epilogue runs */
+    DEPTH_MAX = 512,                /* the deepest slice of any kernel */
+    PANEL_MAX = 48,                 /* the widest panel */
+    SERIAL_PRODUCTS_MAX = 256 << 10 /* below this a parallel region costs more than the product */
 };
 
 typedef struct TilePlan {
@@ -214,14 +213,14 @@ static void run_tile(const MatmulKernel *kernel, const Matmul *product, const Ti
         tile.out_stride = at.columns;
         tile.out = scratch_get(&worker.tile, (size_t)at.rows * (size_t)at.columns * sizeof(float));
     }
-    float *out = tile.out;
     for (at.k = 0; at.k < product->K; at.k += kernel->depth_max) {
         at.depth = min_int(kernel->depth_max, product->K - at.k);
         tile.accumulates = at.k > 0 || product->accumulates;
         add_slice(kernel, product, tile, &at);
     }
     if (product->epilogue != NULL) {
-        product->epilogue(out, tile.out_stride, at.row, at.rows, at.column, at.columns, product->context);
+        product->epilogue(tile.out, tile.out_stride, at.row, at.rows, at.column, at.columns,
+                          product->context);
     }
 }
 
@@ -231,6 +230,7 @@ void matmul_with(const MatmulKernel *kernel, const Matmul *product)
 {
     CHECK(product->M > 0 && product->N > 0 && product->K > 0, "matrix product of %d x %d x %d", product->M,
           product->N, product->K);
+    CHECK(product->in_type == kernel->in_type, "matrix product by a kernel for other inputs");
     CHECK(product->out != NULL || !product->accumulates, "matrix product adds to no output");
     pthread_once(&worker_once, worker_make_key);
     int is_small = (double)product->M * product->N * product->K <= SERIAL_PRODUCTS_MAX;

@@ -31,6 +31,7 @@ static void pack_b_widened(void *panels, const MatmulBlock *block)
 }
 
 const MatmulKernel matmul_fp32 = {.name = "fp32",
+                                  .in_type = DTYPE_FP32,
                                   .panel_rows = PANEL_ROWS,
                                   .panel_columns = COLUMNS,
                                   .depth_max = SLICE_DEPTH,
@@ -43,6 +44,7 @@ const MatmulKernel matmul_fp32 = {.name = "fp32",
                                   .multiply = multiply};
 
 const MatmulKernel matmul_widened = {.name = "widened to fp32",
+                                     .in_type = DTYPE_BF16,
                                      .panel_rows = PANEL_ROWS,
                                      .panel_columns = COLUMNS,
                                      .depth_max = SLICE_DEPTH,

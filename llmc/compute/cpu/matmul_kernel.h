@@ -9,6 +9,8 @@
 
 #include <stdint.h>
 
+#include "llmc/model/dtype.h"
+
 /* A block of an input as it lies in memory: `count` rows of A or columns of B, each `depth` values of K. */
 typedef struct MatmulBlock {
     const void *data;
@@ -29,6 +31,7 @@ typedef struct MatmulTile {
 
 typedef struct MatmulKernel {
     const char *name;
+    DType in_type; /* of both inputs */
     int panel_rows, panel_columns;
     int depth_max;        /* values of K in a slice; out is one sum a slice, added up in order */
     int depth_step;       /* values of K are padded with zeros to a multiple of this */

@@ -13,7 +13,7 @@ enum { PANEL_ROWS = (int)ROWS > (int)LANES ? (int)ROWS : (int)LANES }; /* packed
 /* sum + left * right, in whatever way the kernel multiplies dwords. */
 typedef Lanes (*LanesStep)(Lanes left, Lanes right, Lanes sum);
 
-/* Add a tile that sticks out of the product, or is stored elsewhere first for another reason. */
+/* A tile that sticks out of the product: only what lies inside is stored. */
 static void store_part(const MatmulTile *tile, Lanes sums[ROWS][VECTORS])
 {
     for (int i = 0; i < tile->rows; i++) {

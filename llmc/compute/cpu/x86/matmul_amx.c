@@ -142,6 +142,7 @@ static void multiply(const MatmulTile *tile)
 }
 
 const MatmulKernel matmul_amx = {.name = "amx",
+                                 .in_type = DTYPE_BF16,
                                  .panel_rows = PANEL,
                                  .panel_columns = PANEL,
                                  .depth_max = SLICE_DEPTH,

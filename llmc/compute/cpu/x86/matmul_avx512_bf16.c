@@ -21,6 +21,7 @@ static void pack_b(void *panels, const MatmulBlock *block)
 }
 
 const MatmulKernel matmul_avx512_bf16 = {.name = "avx512_bf16",
+                                         .in_type = DTYPE_BF16,
                                          .panel_rows = PANEL_ROWS,
                                          .panel_columns = COLUMNS,
                                          .depth_max = SLICE_DEPTH,
