@@ -40,12 +40,12 @@ lines='^(resuming|snapshot|weights)|^step: .* ranks?$'
 # stopped FIRST SIGNAL COMMAND...: in the background until update FIRST is made, then one rank gets the
 # signal.
 stopped() {
-    local first=$1 signal=$2 rank code=0 deadline=$((SECONDS + 120))
+    local first=$1 signal=$2 rank code=0
     shift 2
     echo "\$ $* &"
     "$@" >stdout 2>stderr &
     until grep -qs "\"event\":\"step\",\"iter\":$first," out/log.jsonl; do
-        kill -0 $! 2>/dev/null && [ $SECONDS -lt $deadline ] ||
+        kill -0 $! 2>/dev/null ||
             die "the run did not come to update $first: $(tail -n 1 stderr)"
         sleep 0.02
     done

@@ -375,6 +375,33 @@ static void multiply_wrongly(const MatmulTile *tile)
     tile->out[0] = nextafterf(tile->out[0], INFINITY);
 }
 
+/* One row alone takes another way than the same row among others, to the same bits. */
+static void test_one_row_has_the_bits_of_many(void **state)
+{
+    (void)state;
+    static const int sizes[][2] = {{48, 128}, {1, 1}, {17, 127}, {33, 129}, {50, 391}, {100, 770}}; /* N, K */
+    for (int i = 0; i < (int)(sizeof(sizes) / sizeof(sizes[0])) * 4; i++) {
+        const MatmulKernel *kernel = i & 1 ? &matmul_widened : &matmul_fp32;
+        Case c;
+        case_init(&c, kernel->in_type, 0, 1, 3, sizes[i / 4][0], sizes[i / 4][1], 5);
+        c.product.accumulates = (i >> 1) & 1;
+        size_t bytes = (size_t)c.product.out_stride * sizeof(float);
+        float *many = outputs(&c), *one = outputs(&c);
+        Matmul product = c.product;
+        product.out = many;
+        matmul_with(kernel, &product);
+        product.out = one;
+        product.M = 1;
+        matmul_with(kernel, &product);
+        if (memcmp(one, many, bytes) != 0) {
+            fail_msg("%s: other bits than among three rows", case_name(&c, "one row"));
+        }
+        memory_free(one);
+        memory_free(many);
+        case_release(&c);
+    }
+}
+
 static void test_wrong_kernel_is_noticed(void **state)
 {
     (void)state;
@@ -395,6 +422,7 @@ int main(void)
         cmocka_unit_test(test_same_bits_for_any_number_of_threads),
         cmocka_unit_test(test_inside_a_parallel_region),
         cmocka_unit_test(test_same_bits_at_any_address),
+        cmocka_unit_test(test_one_row_has_the_bits_of_many),
         cmocka_unit_test(test_wrong_kernel_is_noticed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

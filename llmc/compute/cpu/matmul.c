@@ -200,6 +200,16 @@ static void add_slice(const MatmulKernel *kernel, const Matmul *product, MatmulT
     }
 }
 
+/* The columns of a product of one row. */
+static void run_row(const MatmulKernel *kernel, const Matmul *product, float *out, const Region *at)
+{
+    MatmulRow row = {.a = product->a, .out = out, .accumulates = product->accumulates};
+    row.b = (MatmulBlock){
+        .stride = product->b_stride, .is_depth_contiguous = 1, .count = at->columns, .depth = product->K};
+    row.b.data = corner(product->b, product->in_type, product->b_stride, 1, 0, at->column);
+    kernel->multiply_row(&row);
+}
+
 static void run_tile(const MatmulKernel *kernel, const Matmul *product, const TilePlan *plan, int row_tile,
                      int column_tile)
 {
@@ -213,7 +223,12 @@ static void run_tile(const MatmulKernel *kernel, const Matmul *product, const Ti
         tile.out_stride = at.columns;
         tile.out = scratch_get(&worker.tile, (size_t)at.rows * (size_t)at.columns * sizeof(float));
     }
-    for (at.k = 0; at.k < product->K; at.k += kernel->depth_max) {
+    int is_row = product->M == 1 && product->is_b_transposed && !product->is_a_transposed;
+    if (is_row && kernel->multiply_row) {
+        run_row(kernel, product, tile.out, &at);
+        at.k = product->K;
+    }
+    for (; at.k < product->K; at.k += kernel->depth_max) {
         at.depth = min_int(kernel->depth_max, product->K - at.k);
         tile.accumulates = at.k > 0 || product->accumulates;
         add_slice(kernel, product, tile, &at);

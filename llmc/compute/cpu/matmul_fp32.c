@@ -10,6 +10,69 @@ static void multiply(const MatmulTile *panels)
     matmul_lanes_multiply(panels, lanes_fma);
 }
 
+static inline float widen(const void *values, int64_t i, PackKind kind)
+{
+    return kind == PACK_FP32 ? ((const float *)values)[i] : bf16_to_float(((const bf16 *)values)[i]);
+}
+
+/* sum + what one slice of K, at most SLICE_DEPTH deep, contributes to LANES columns. Columns that lie beyond
+ * the block's count are zeros. */
+PACK_INLINE Lanes row_slice(const MatmulRow *row, int column, int k, int depth, PackKind kind)
+{
+    const MatmulBlock *b = &row->b;
+    int64_t value_bytes = pack_value_bytes(kind), stride_bytes = b->stride * value_bytes;
+    const char *in = (const char *)b->data + column * stride_bytes + k * value_bytes;
+    int count = b->count - column;
+    Lanes sum = lanes_of(0);
+    for (int i = 0; i < depth; i += LANES) {
+        Lanes square[LANES];
+        int left = depth - i < LANES ? depth - i : LANES;
+        if (count >= LANES && left == LANES) {
+            for (int j = 0; j < LANES; j++) {
+                square[j] = pack_load_along_depth(in + j * stride_bytes, kind);
+                __builtin_prefetch(in + (j + LANES) * stride_bytes, 0, 2);
+            }
+        } else {
+            pack_load_edge(square, in, stride_bytes, count, left * value_bytes, kind);
+        }
+        lanes_transpose(square);
+        for (int j = 0; j < left; j++) {
+            sum = lanes_fma(lanes_of(widen(row->a, k + i + j, kind)), square[j], sum);
+        }
+        in += LANES * value_bytes;
+    }
+    return sum;
+}
+
+/* Squares of B are transposed in registers and multiplied there. */
+PACK_INLINE void row_product(const MatmulRow *row, PackKind kind)
+{
+    for (int column = 0; column < row->b.count; column += LANES) {
+        int64_t bytes =
+            (row->b.count - column < LANES ? row->b.count - column : LANES) * (int64_t)sizeof(float);
+        Lanes total = lanes_of(0);
+        if (row->accumulates) {
+            memcpy(&total, row->out + column, (size_t)bytes);
+        }
+        for (int k = 0; k < row->b.depth; k += SLICE_DEPTH) {
+            int depth = row->b.depth - k < SLICE_DEPTH ? row->b.depth - k : SLICE_DEPTH;
+            Lanes sum = row_slice(row, column, k, depth, kind);
+            total = k > 0 || row->accumulates ? total + sum : sum;
+        }
+        memcpy(row->out + column, &total, (size_t)bytes);
+    }
+}
+
+static void multiply_row(const MatmulRow *row)
+{
+    row_product(row, PACK_FP32);
+}
+
+static void multiply_row_widened(const MatmulRow *row)
+{
+    row_product(row, PACK_WIDENED);
+}
+
 static void pack_a(void *panels, const MatmulBlock *block)
 {
     pack_panels(panels, block, PANEL_ROWS, 1, PACK_FP32);
@@ -41,7 +104,8 @@ const MatmulKernel matmul_fp32 = {.name = "fp32",
                                   .pack_columns = 14,
                                   .pack_a = pack_a,
                                   .pack_b = pack_b,
-                                  .multiply = multiply};
+                                  .multiply = multiply,
+                                  .multiply_row = multiply_row};
 
 const MatmulKernel matmul_widened = {.name = "widened to fp32",
                                      .in_type = DTYPE_BF16,
@@ -54,4 +118,5 @@ const MatmulKernel matmul_widened = {.name = "widened to fp32",
                                      .pack_columns = 14,
                                      .pack_a = pack_a_widened,
                                      .pack_b = pack_b_widened,
-                                     .multiply = multiply};
+                                     .multiply = multiply,
+                                     .multiply_row = multiply_row_widened};

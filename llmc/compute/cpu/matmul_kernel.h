@@ -29,6 +29,14 @@ typedef struct MatmulTile {
     int accumulates;
 } MatmulTile;
 
+/* One row of A times columns of B that are stored along K. */
+typedef struct MatmulRow {
+    const void *a; /* (depth) */
+    MatmulBlock b; /* count columns, all of K deep; is_depth_contiguous */
+    float *out;    /* (count): = or += the products */
+    int accumulates;
+} MatmulRow;
+
 typedef struct MatmulKernel {
     const char *name;
     DType in_type; /* of both inputs */
@@ -43,6 +51,9 @@ typedef struct MatmulKernel {
     void (*pack_a)(void *panels, const MatmulBlock *block);
     void (*pack_b)(void *panels, const MatmulBlock *block);
     void (*multiply)(const MatmulTile *tile);
+    /* The same bits for a product of one row, as when sampling: no input is packed, which would cost more than the
+     * product. NULL: rows are multiplied like others. */
+    void (*multiply_row)(const MatmulRow *row);
 } MatmulKernel;
 
 /* Every level has these two; fp32 sums are the same bits at all levels (dev/notes/matmul.md). */
