@@ -51,8 +51,8 @@ typedef struct MatmulKernel {
     void (*pack_a)(void *panels, const MatmulBlock *block);
     void (*pack_b)(void *panels, const MatmulBlock *block);
     void (*multiply)(const MatmulTile *tile);
-    /* The same bits for a product of one row, as when sampling: no input is packed, which would cost more than the
-     * product. NULL: rows are multiplied like others. */
+    /* The same bits for a product of one row, as when sampling: no input is packed, which would cost more
+     * than the product. NULL: rows are multiplied like others. */
     void (*multiply_row)(const MatmulRow *row);
 } MatmulKernel;
 
