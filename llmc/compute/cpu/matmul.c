@@ -200,7 +200,22 @@ static void add_slice(const MatmulKernel *kernel, const Matmul *product, MatmulT
     }
 }
 
-/* The columns of a product of one row. */
+/* tile (rows,columns) = or += the product of all of K. */
+static void run_slices(const MatmulKernel *kernel, const Matmul *product, MatmulTile tile, Region *at)
+{
+    for (at->k = 0; at->k < product->K; at->k += kernel->depth_max) {
+        at->depth = min_int(kernel->depth_max, product->K - at->k);
+        tile.accumulates = at->k > 0 || product->accumulates;
+        add_slice(kernel, product, tile, at);
+    }
+}
+
+static int is_one_row(const MatmulKernel *kernel, const Matmul *product)
+{
+    return kernel->multiply_row && product->M == 1 && product->is_b_transposed && !product->is_a_transposed;
+}
+
+/* The same for one row. */
 static void run_row(const MatmulKernel *kernel, const Matmul *product, float *out, const Region *at)
 {
     MatmulRow row = {.a = product->a, .out = out, .accumulates = product->accumulates};
@@ -223,15 +238,10 @@ static void run_tile(const MatmulKernel *kernel, const Matmul *product, const Ti
         tile.out_stride = at.columns;
         tile.out = scratch_get(&worker.tile, (size_t)at.rows * (size_t)at.columns * sizeof(float));
     }
-    int is_row = product->M == 1 && product->is_b_transposed && !product->is_a_transposed;
-    if (is_row && kernel->multiply_row) {
+    if (is_one_row(kernel, product)) {
         run_row(kernel, product, tile.out, &at);
-        at.k = product->K;
-    }
-    for (; at.k < product->K; at.k += kernel->depth_max) {
-        at.depth = min_int(kernel->depth_max, product->K - at.k);
-        tile.accumulates = at.k > 0 || product->accumulates;
-        add_slice(kernel, product, tile, &at);
+    } else {
+        run_slices(kernel, product, tile, &at);
     }
     if (product->epilogue != NULL) {
         product->epilogue(tile.out, tile.out_stride, at.row, at.rows, at.column, at.columns,
