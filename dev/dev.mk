@@ -15,12 +15,19 @@ $(eval $(call link_rule,fuzz,$(B)/dev/fuzz/driver.o))
 EMULATED_SOURCES := $(wildcard llmc/compute/cpu/matmul*.c llmc/compute/cpu/x86/matmul_*.c) \
                     dev/emulated_cpu/test_bf16_kernels.c \
                     dev/emulated_cpu/available_emulated.c
-$(B)/emulated/%.o: %.c Makefile
+$(B)/emulated/%.o: %.c Makefile dev/dev.mk
 	$(call say,CC,"$< (emulated)")
-	$(into) $(CC) -Idev/emulated_cpu $(CPPFLAGS) $(CFLAGS) $(BASE_FLAGS) -Wno-psabi -c -o $@ $<
+	$(into) $(CC) -Idev/emulated_cpu -Illmc/compute/cpu/lanes/soft $(CPPFLAGS) $(CFLAGS) $(BASE_FLAGS) \
+	    -Wno-psabi -DCPU_LEVEL_NAME='"emulated"' -DCPU_LEVEL=cpu_level_emulated -c -o $@ $<
 $(B)/test/test_bf16_emulated: $(EMULATED_SOURCES:%.c=$(B)/emulated/%.o) $(B)/libllmc.a
 	$(call say,LINK,$@)
 	$(into) $(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
+EMULATED_LEVEL := $(CPU_SOURCES) $(BF16_SOURCES) dev/emulated_cpu/levels_emulated.c
+$(B)/emulated/levels.o: $(EMULATED_LEVEL:%.c=$(B)/emulated/%.o)
+	$(Q)$(CC) -r -nostdlib -o $@ $^ && $(OBJCOPY) --keep-global-symbol=cpu_levels $@
+$(B)/test_gpt2_emulated: $(B)/test_gpt2.o $(JUDGE) $(B)/emulated/levels.o $(B)/libllmc.a
+	$(call say,LINK,$@)
+	$(into) $(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 $(B)/test/test_bf16_x86_64: $(addprefix $(B)/dev/emulated_cpu/,test_bf16_kernels.o available_x86_64.o) \
     $(call cpu_objects,x86-64-v4) $(B)/libllmc.a
 	$(call say,LINK,$@)
