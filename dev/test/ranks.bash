@@ -24,6 +24,7 @@ trap end_test EXIT
 # Copies: a build that goes on meanwhile does not change what is tested.
 cp "${PROGRAMS:-$root}/$program" "$work" || exit 1
 cd "$work" || exit 1
+export TMPDIR=$work # what a killed mpirun leaves there would be in the way of one with the same process id
 . "$root/dev/test/tap.bash"
 let_ranks_end
 
@@ -43,6 +44,7 @@ fi
 cat >as_rank <<'END'
 #!/usr/bin/env bash
 rank=${OMPI_COMM_WORLD_RANK:-${RANK:-0}}
+exec >>stdout 2>>stderr # not through mpirun: that of Open MPI 5.0.7 now and then mixes or loses last lines
 echo $$ >pid.$rank.new && mv pid.$rank.new pid.$rank
 [ ! -e rank-$rank.options ] || mapfile -t own <rank-$rank.options
 [ ! -e rank-$rank.environment ] || . ./rank-$rank.environment
@@ -104,7 +106,7 @@ ranks_begin() {
     *:mpirun) command=(mpirun "${mpirun_options[@]}" -np "$N" "${command[@]}") ;;
     esac
     # A deadline for the whole run, which as a failure would otherwise hang.
-    setsid timeout --foreground -k 5 "$(scaled "${limit_s:-120}")" "${command[@]}" >stdout 2>stderr &
+    setsid timeout --foreground -k 5 "$(scaled "${limit_s:-120}")" "${command[@]}" >>stdout 2>>stderr &
     job=$!
 }
 
