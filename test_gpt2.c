@@ -7,10 +7,12 @@
  * `1% seen` says of how many elements the tolerance is tight enough to notice a change by a hundredth.
  */
 #include "dev/reference/judge.h"
+#include "llmc/base/file.h"
 #include "llmc/compute/cpu_levels.h"
 
 int main(int argc, char **argv)
 {
+    file_reserve_standard();
     cpu_spin_briefly(argv);
     return judge_program("test_gpt2", cpu_backend, argc, argv);
 }

@@ -5,6 +5,7 @@
  * Reading order: llmc/run/program.c (from the arguments to the exit code), llmc/run/train.c (the loop),
  * llmc/compute/backend.h (what a device does), llmc/compute/cpu (how the CPU does it).
  */
+#include "llmc/base/file.h"
 #include "llmc/compute/cpu_levels.h"
 #include "llmc/run/program.h"
 #include "llmc/run/stop.h"
@@ -17,6 +18,7 @@ static const Backend *open_cpu(const Options *options, Error *error)
 
 int main(int argc, char **argv)
 {
+    file_reserve_standard();
     stop_hold();
     cpu_spin_briefly(argv);
     return program_run("train_gpt2", open_cpu, argc, argv);

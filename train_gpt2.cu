@@ -5,6 +5,7 @@
  * Reading order: as in train_gpt2.c, then llmc/compute/cuda (how the GPU does it), one operation a file, each
  * the twin of one in llmc/compute/cpu.
  */
+#include "llmc/base/file.h"
 #include "llmc/compute/cuda/cuda_backend.h"
 #include "llmc/run/program.h"
 
@@ -15,5 +16,6 @@ static const Backend *open_gpu(const Options *options, Error *error)
 
 int main(int argc, char **argv)
 {
+    file_reserve_standard();
     return program_run("train_gpt2cu", open_gpu, argc, argv);
 }

@@ -1,13 +1,16 @@
 /* Text to GPT-2 tokens, ready for training. The parts, in the order in which text passes them:
  * options.c  layers.c (files, archives)  json_lines.c  documents.c (chunks)  pipeline.c (threads)  shards.c
  */
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "data_prep/decode.h"
 #include "data_prep/options.h"
 #include "data_prep/pipeline.h"
 #include "llmc/base/error.h"
+#include "llmc/base/file.h"
 #include "llmc/base/format.h"
 
 static void print_totals(const TokenizeOptions *options, const TokenizeTotals *totals)
@@ -31,6 +34,7 @@ static void print_totals(const TokenizeOptions *options, const TokenizeTotals *t
 
 int main(int argc, char **argv)
 {
+    file_reserve_standard();
     error_set_program("tokenize");
     signal(SIGXFSZ, SIG_IGN); /* a file size limit then fails a write, which is reported */
     Error error;
@@ -40,11 +44,15 @@ int main(int argc, char **argv)
     }
     if (options.help) {
         tokenize_options_print_help();
+        if (fflush(stdout) != 0) {
+            error_exit(EXIT_FAILED, "stdout: cannot write: %s", strerror(errno));
+        }
     } else if (options.decode) {
         if (decode_shard(options.decode, &error) != 0) {
             error_exit(EXIT_FAILED, "%s", error.text);
         }
     } else {
+        signal(SIGPIPE, SIG_IGN); /* who reads what is told of progress does not end the work */
         TokenizeTotals totals;
         if (pipeline_run(&totals, &options, &error) != 0) {
             error_exit(EXIT_FAILED, "%s", error.text);

@@ -104,7 +104,7 @@ size_t fuzz_seed(uint8_t *data, int index)
 
 static void check_header(const uint8_t *data, size_t bytes)
 {
-    Error error = {""};
+    Error error = {.text = ""};
     SafeHeader header;
     int64_t length = bytes >= SAFETENSORS_LENGTH_BYTES ? safe_header_length(data, "file", &error) : -1;
     if (length < 0 || (uint64_t)length > bytes - SAFETENSORS_LENGTH_BYTES) {
@@ -141,7 +141,7 @@ static void check_value(void *context, SavedState state, int64_t offset, const f
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    Error error = {""};
+    Error error = {.text = ""};
     check_header(data, bytes);
     WeightsFile *weights = weights_open(fuzz_file(data, bytes), &error);
     if (!weights) {

@@ -41,7 +41,7 @@ static void read_windows(const uint8_t *data, size_t bytes)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     Shard shard;
-    Error error = {""};
+    Error error = {.text = ""};
     int status = shard_parse(&shard, data, bytes, "shard", &error);
     if (status != 0) {
         CHECK(status == -1 && strncmp(error.text, "shard: ", 7) == 0, "an error without its file");

@@ -121,7 +121,7 @@ static void count_values(void *context, SavedState state, int64_t offset, const 
 
 static void open_file(const char *path)
 {
-    Error error = {""};
+    Error error = {.text = ""};
     SnapshotInfo info;
     if (snapshot_read_info(&info, path, &error) == 0) {
         snapshot_info_release(&info);

@@ -213,7 +213,7 @@ static inline void check_weights(const char *path, const Arenas *expected)
 /* Opening or loading fails with a message that holds `expected`. */
 static inline void check_not_loaded(const char *path, const char *expected)
 {
-    Error error = {""};
+    Error error = {.text = ""};
     int status = -1;
     WeightsFile *weights = weights_open(path, &error);
     if (weights) {

@@ -2,6 +2,7 @@
  * rounding. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -11,13 +12,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
+#include "dev/test/time_scale.h"
+#include "llmc/base/clock.h"
 #include "llmc/base/error.h"
 #include "llmc/base/file.h"
+#include "llmc/base/format.h"
 #include "llmc/base/hash.h"
 #include "llmc/base/memory.h"
 #include "llmc/base/random.h"
@@ -337,6 +343,107 @@ static void test_shapes_are_checked(void **state)
     assert_int_equal(model_shape_check(&shape, &error), -1);
 }
 
+/* The system's date, set on by an hour after a program has read it; what waits must not notice. */
+static int is_date_stepped;
+
+int clock_gettime(clockid_t clock, struct timespec *time)
+{
+    int status = (int)syscall(SYS_clock_gettime, clock, time);
+    time->tv_sec += clock == CLOCK_REALTIME && is_date_stepped ? 3600 : 0;
+    return status;
+}
+
+static void test_waits_do_not_depend_on_the_date(void **state)
+{
+    (void)state;
+    pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    pthread_cond_t condition;
+    clock_condition_init(&condition);
+    for (is_date_stepped = 0; is_date_stepped < 2; is_date_stepped++) {
+        double begin_ms = clock_ms();
+        alarm(60 * (unsigned)time_scale()); /* instead of an hour */
+        pthread_mutex_lock(&mutex);
+        while (clock_wait(&condition, &mutex, begin_ms + 20.5) == 0) {
+        }
+        pthread_mutex_unlock(&mutex);
+        alarm(0);
+        assert_true(clock_ms() >= begin_ms + 20.5);
+    }
+    is_date_stepped = 0;
+    pthread_cond_destroy(&condition);
+}
+
+/* What is printed may come from other machines and from names of files: it does not steer a terminal. */
+static void test_printable_text(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *printable;
+    } cases[] = {{"plain", "plain"},
+                 {"two\nlines\tand\ra tab", "two lines and a tab"},
+                 {"\x1b[31mred\x07\x7f", "?[31mred??"},
+                 {"gr\xc3\xbc\xc3\x9f \xe2\x82\xac \xf0\x9f\x98\x80",
+                  "gr\xc3\xbc\xc3\x9f \xe2\x82\xac \xf0\x9f\x98\x80"},
+                 {"\xc2\x9b"
+                  "31m\xc2\xa0",
+                  "??31m\xc2\xa0"},
+                 {"\x9b"
+                  "31m \xff \xc3",
+                  "?31m ? ?"},
+                 {"", ""}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char text[64];
+        snprintf(text, sizeof(text), "%s", cases[i].text);
+        format_printable(text);
+        assert_string_equal(text, cases[i].printable);
+    }
+}
+
+/* After each of the eight ways to close standard descriptors the next file gets none of their numbers, and
+ * what was closed still cannot be used. */
+static void test_standard_descriptors_are_reserved(void **state)
+{
+    (void)state;
+    for (int closed = 0; closed < 8; closed++) {
+        pid_t child = fork();
+        if (child == 0) {
+            char byte;
+            int is_right = 1;
+            for (int d = 0; d < 3; d++) {
+                if (closed >> d & 1) {
+                    close(d);
+                }
+            }
+            file_reserve_standard();
+            is_right &= open("/dev/null", O_RDONLY) > 2;
+            is_right &= !(closed & 1) || (read(0, &byte, 1) < 0 && errno == EBADF);
+            for (int d = 1; d < 3; d++) {
+                is_right &= !(closed >> d & 1) || (write(d, "", 1) < 0 && errno == EBADF);
+            }
+            _exit(is_right ? 0 : 1);
+        }
+        int status = -1;
+        waitpid(child, &status, 0);
+        assert_int_equal(status, 0);
+    }
+}
+
+static void test_reasons_that_may_pass(void **state)
+{
+    (void)state;
+    Error error;
+    assert_int_equal(error_set_system(&error, EIO, "%s: cannot read", "a.bin"), -1);
+    assert_string_equal(error.text, "a.bin: cannot read: Input/output error");
+    assert_int_equal(error_exit_code(&error), EXIT_FAULT);
+    error_set_system(&error, ENOENT, "%s: cannot open", "a.bin");
+    assert_int_equal(error_exit_code(&error), EXIT_FAILED);
+    error_set_system(&error, ESTALE, "x");
+    error_prefix(&error, "y");
+    assert_int_equal(error_exit_code(&error), EXIT_FAULT);
+    error_set(&error, "bad");
+    assert_int_equal(error_exit_code(&error), EXIT_FAILED);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -351,6 +458,10 @@ int main(void)
         cmocka_unit_test(test_parameter_table_of_gpt2),
         cmocka_unit_test(test_chunks_cover_each_tensor),
         cmocka_unit_test(test_shapes_are_checked),
+        cmocka_unit_test(test_waits_do_not_depend_on_the_date),
+        cmocka_unit_test(test_printable_text),
+        cmocka_unit_test(test_standard_descriptors_are_reserved),
+        cmocka_unit_test(test_reasons_that_may_pass),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -70,7 +70,7 @@ static void test_levels_that_fail_are_left_out(void **state)
 {
     (void)state;
     const CpuLevel *const some[] = {&wrong, &missing, &right, &last};
-    Error error = {""};
+    Error error = {.text = ""};
     char *said;
     assert_ptr_equal(choose(some, 4, "", &said, &error), &right_backend);
     assert_non_null(strstr(said, "CPU level wrong: its matrix products come out wrong on this machine"));
@@ -83,7 +83,7 @@ static void test_a_level_may_be_asked_for(void **state)
 {
     (void)state;
     const CpuLevel *const some[] = {&right, &wrong, &last};
-    Error error = {""};
+    Error error = {.text = ""};
     char *said;
     assert_ptr_equal(choose(some, 3, "last", &said, &error), &last_backend);
     assert_string_equal(said, "");
@@ -100,7 +100,7 @@ static void test_no_level_left_is_an_error(void **state)
 {
     (void)state;
     const CpuLevel *const some[] = {&missing};
-    Error error = {""};
+    Error error = {.text = ""};
     char *said;
     assert_null(choose(some, 1, "", &said, &error));
     assert_non_null(strstr(error.text, "no CPU level works on this machine"));

@@ -125,7 +125,7 @@ static void test_literal_name(void **state)
 
 static void check_refused(const char *pattern, int T, const char *expected)
 {
-    Error error = {""};
+    Error error = {.text = ""};
     DataSet *set = data_set_open(scratch_path(pattern), T, &error);
     data_set_free(set);
     if (set || !strstr(error.text, expected) || !strstr(error.text, scratch_folder)) {
@@ -205,7 +205,7 @@ static void test_token_beyond_vocabulary(void **state)
 static void test_a_shard_is_cut_while_in_use(void **state)
 {
     (void)state;
-    Error error = {""};
+    Error error = {.text = ""};
     int32_t tokens[8], targets[8];
     char *path = write_shard("in_use.bin", 10, 65, 1); /* 1,154 bytes, 8 windows */
     DataSet *set = data_set_open(path, 8, &error);
@@ -228,7 +228,7 @@ static void test_more_shards_than_descriptors(void **state)
 {
     (void)state;
     enum { SHARDS = 60, DESCRIPTORS = 32 };
-    Error error = {""};
+    Error error = {.text = ""};
     struct rlimit before;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
     for (int i = 0; i < SHARDS; i++) {

@@ -123,7 +123,7 @@ static void test_bad_token_is_reported_where_it_is_met(void **state)
     Loader *loader = loader_create(&config);
     const int32_t *tokens;
     const int32_t *targets;
-    Error error = {""};
+    Error error = {.text = ""};
     int made = 0;
     while (loader_next(loader, &tokens, &targets, &error) == 0) {
         made++;

@@ -465,7 +465,7 @@ static void test_too_large_a_model_is_refused(void **state)
         (ModelShape){.block_size = 1 << 20, .vocab_size = 50257, .n_layer = 48, .n_head = 25, .n_embd = 1600};
     config.sequence_tokens = 1 << 20;
     config.batch_size = 64;
-    Error error = {""};
+    Error error = {.text = ""};
     const CpuLevel *levels[CPU_LEVELS_MAX];
     cpu_levels(levels);
     assert_null(levels[0]->backend->create(&config, &error));

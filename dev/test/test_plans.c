@@ -26,7 +26,7 @@
 static void test_what_a_text_says(void **state)
 {
     (void)state;
-    Error error = {""};
+    Error error = {.text = ""};
     Plans plans;
     if (plans_parse(&plans, DEVICE LINE, &error) != 0) {
         fail_msg("%s", error.text);
@@ -47,7 +47,7 @@ static void test_what_a_text_says(void **state)
 static void test_a_text_comes_back(void **state)
 {
     (void)state;
-    Error error = {""};
+    Error error = {.text = ""};
     Plans *plans = calloc(1, sizeof(*plans)), *again = calloc(1, sizeof(*again));
     memset(plans->device, '~', PLAN_DEVICE_BYTES - 1);
     for (plans->count = 0; plans->count < PLANS_MAX; plans->count++) {
@@ -109,7 +109,7 @@ static void test_refused_texts(void **state)
         {DEVICE "8x8x8 nn fp32 fp32 plain set 1 1 1: 1 0 4294967296 0 0 0 0 0 0\n", "expected a product"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        Error error = {""};
+        Error error = {.text = ""};
         Plans plans;
         if (plans_parse(&plans, cases[i].text, &error) == 0 || !strstr(error.text, cases[i].expected)) {
             fail_msg("%s: expected an error with '%s', found '%s'", cases[i].text, cases[i].expected,
@@ -181,7 +181,7 @@ static const Backend fickle = {
 
 static Run *open_run(const char *recorded, int autotune)
 {
-    Error error = {""};
+    Error error = {.text = ""};
     Run *run = calloc(1, sizeof(*run));
     ModelConfig config = {.shape = {8, 8, 1, 1, 8}};
     run->rank = comm_rank();

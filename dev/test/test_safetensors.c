@@ -110,7 +110,7 @@ static void test_floats_of_three_types(void **state)
 static void check_file(const char *path, const char *expected)
 {
     SafeFile file;
-    Error error = {""};
+    Error error = {.text = ""};
     int status = safe_file_init(&file, path, &error);
     if (status == 0) {
         safe_file_release(&file);

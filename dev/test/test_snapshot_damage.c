@@ -15,7 +15,7 @@
 /* -1 and a message that names the file, or the test fails. */
 static void check_refused(const unsigned char *bytes, size_t count, const char *what, const char *expected)
 {
-    Error error = {""};
+    Error error = {.text = ""};
     char *path = scratch_write("damaged.snap", bytes, count);
     Snapshot *snapshot = snapshot_open(path, &error);
     if (snapshot || !strstr(error.text, "damaged.snap: ") || !strstr(error.text, expected)) {

@@ -24,7 +24,7 @@ static SnapshotWriter *make_writer(Arenas *arenas, const char *out_dir, int keep
 
 static void expect_state(const char *out_dir, int64_t step, const Arenas *expected)
 {
-    Error error = {""};
+    Error error = {.text = ""};
     char path[PATH_BYTES_MAX];
     assert_int_equal(snapshot_path(path, out_dir, step, &error), 0);
     Snapshot *snapshot = snapshot_open(path, &error);

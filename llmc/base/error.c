@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "llmc/base/error.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -8,6 +9,8 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "llmc/base/format.h"
 
 static const char *program_name = "train_gpt2";
 static int rank_number = -1;
@@ -23,8 +26,41 @@ int error_set(Error *error, const char *format, ...)
         va_start(arguments, format);
         vsnprintf(error->text, sizeof(error->text), format, arguments);
         va_end(arguments);
+        error->may_pass = 0;
     }
     return -1;
+}
+
+static int reason_may_pass(int reason)
+{
+    static const int passing[] = {EIO,   ESTALE, EMFILE,    ENFILE,   ENOMEM,  EAGAIN,  EINTR,     ENODEV,
+                                  ENXIO, ENOLCK, ETIMEDOUT, ENOTCONN, EREMOTE, ENOLINK, EREMOTEIO, ENOBUFS};
+    for (size_t i = 0; i < sizeof(passing) / sizeof(passing[0]); i++) {
+        if (reason == passing[i]) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+int error_set_system(Error *error, int reason, const char *format, ...)
+{
+    if (error) {
+        va_list arguments;
+        va_start(arguments, format);
+        int written = vsnprintf(error->text, sizeof(error->text), format, arguments);
+        va_end(arguments);
+        if (written >= 0 && (size_t)written < sizeof(error->text)) {
+            snprintf(error->text + written, sizeof(error->text) - (size_t)written, ": %s", strerror(reason));
+        }
+        error->may_pass = reason_may_pass(reason);
+    }
+    return -1;
+}
+
+int error_exit_code(const Error *error)
+{
+    return error->may_pass ? EXIT_FAULT : EXIT_FAILED;
 }
 
 int error_prefix(Error *error, const char *format, ...)
@@ -112,15 +148,11 @@ static void __attribute__((noreturn)) end_program(int exit_code)
     _exit(exit_code);
 }
 
-/* A line is printed by one write, so that lines of several ranks do not mix; its line breaks become spaces.
- */
+/* A line is printed by one write, so that lines of several ranks do not mix. It may hold names of files and
+ * what other machines sent: nothing of that may steer a terminal. */
 static void print_line(char *line)
 {
-    for (char *c = line; *c; c++) {
-        if (*c == '\n' || *c == '\r') {
-            *c = ' ';
-        }
-    }
+    format_printable(line);
     fprintf(stderr, "%s\n", line);
 }
 

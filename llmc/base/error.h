@@ -23,6 +23,7 @@ enum {
 /* One line that names the thing, what was expected, what was found, and the way out. */
 typedef struct Error {
     char text[1024];
+    int may_pass; /* a rerun may not meet it: the disk or the system failed, nothing that the user gave */
 } Error;
 
 #define PRINTF_LIKE(format_index, first_argument)                                                            \
@@ -30,6 +31,12 @@ typedef struct Error {
 
 /* Fill *error and return -1, so that a parser can write `return error_set(error, ...)`. error may be NULL. */
 int error_set(Error *error, const char *format, ...) PRINTF_LIKE(2, 3);
+
+/* The same, with ": " and the system's reason (an errno) at the end. Whether it may pass is told by that. */
+int error_set_system(Error *error, int reason, const char *format, ...) PRINTF_LIKE(3, 4);
+
+/* How a program ends that cannot go on: EXIT_FAULT for what may pass, else EXIT_FAILED. */
+int error_exit_code(const Error *error);
 
 /* Put "context: " before the text and return -1. */
 int error_prefix(Error *error, const char *format, ...) PRINTF_LIKE(2, 3);

@@ -18,7 +18,7 @@ static int open_regular(const char *path, uint64_t *bytes, Error *error)
 {
     int descriptor = open(path, O_RDONLY | O_CLOEXEC);
     if (descriptor < 0) {
-        return error_set(error, "%s: cannot open: %s", path, strerror(errno));
+        return error_set_system(error, errno, "%s: cannot open", path);
     }
     struct stat status;
     if (fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) {
@@ -59,6 +59,20 @@ void mapped_file_release(MappedFile *file)
     }
     file->data = NULL;
     file->bytes = 0;
+}
+
+void file_reserve_standard(void)
+{
+    for (int descriptor = STDIN_FILENO; descriptor <= STDERR_FILENO; descriptor++) {
+        if (fcntl(descriptor, F_GETFD) >= 0 || errno != EBADF) {
+            continue;
+        }
+        /* The lowest free number is this one. The wrong way round: what cannot be read or written is told. */
+        int opened = open("/dev/null", descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+        if (opened < 0 && open("/", O_PATH | O_DIRECTORY) < 0) {
+            _exit(EXIT_FAILED); /* not even that: nothing can be opened, and nothing be said */
+        }
+    }
 }
 
 int file_raise_descriptor_limit(void)
@@ -108,7 +122,7 @@ int open_file_read_at(const OpenFile *file, void *data, uint64_t offset, size_t 
             continue;
         }
         if (got < 0) {
-            return error_set(error, "%s: cannot read: %s", path, strerror(errno));
+            return error_set_system(error, errno, "%s: cannot read", path);
         }
         if (got == 0) {
             return error_cut(file, path, error);

@@ -74,6 +74,11 @@ int path_is_folder(const char *path);
 /* Join into a buffer of PATH_BYTES_MAX; a path that does not fit is an error. */
 int path_join(char *path, const char *folder, const char *name, Error *error);
 
+/* Called on the first line of main. Descriptors 0, 1 and 2 that whoever started the program has closed are
+ * opened: else the next file, a snapshot, would get the number of stdout, and console lines would be written
+ * into it. Reading and writing them still fails, as it does for a closed one. */
+void file_reserve_standard(void);
+
 /* Let this process have as many descriptors as the system allows: data sets of many shards and jobs of many
  * ranks need more than the usual 1,024. Returns whether there is room that was not there. */
 int file_raise_descriptor_limit(void);

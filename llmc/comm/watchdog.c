@@ -4,8 +4,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <time.h>
 
+#include "llmc/base/clock.h"
 #include "llmc/base/error.h"
 #include "llmc/base/memory.h"
 #include "llmc/comm/comm.h"
@@ -82,15 +82,9 @@ static void check_error(Watchdog *watchdog)
 /* Wait for a while; 0 when the thread is to end. */
 static int is_watching(Watchdog *watchdog)
 {
-    struct timespec end;
-    clock_gettime(CLOCK_REALTIME, &end);
-    end.tv_nsec += (long)LOOK_MS * 1000000;
-    end.tv_sec += end.tv_nsec / 1000000000;
-    end.tv_nsec %= 1000000000;
+    double end_ms = clock_ms() + LOOK_MS;
     pthread_mutex_lock(&watchdog->lock);
-    int status = 0;
-    while (!watchdog->is_ending && status == 0) {
-        status = pthread_cond_timedwait(&watchdog->changed, &watchdog->lock, &end);
+    while (!watchdog->is_ending && clock_wait(&watchdog->changed, &watchdog->lock, end_ms) == 0) {
     }
     int is_ending = watchdog->is_ending;
     pthread_mutex_unlock(&watchdog->lock);
@@ -114,7 +108,7 @@ Watchdog *watchdog_create(const WatchdogConfig *config)
     Watchdog *watchdog = memory_alloc_zeroed(1, sizeof(*watchdog), "watchdog");
     watchdog->config = *config;
     pthread_mutex_init(&watchdog->lock, NULL);
-    pthread_cond_init(&watchdog->changed, NULL);
+    clock_condition_init(&watchdog->changed);
     atomic_store(&to_abort, watchdog);
     monitor_set_end_hook(before_end);
     int status = pthread_create(&watchdog->thread, NULL, watch, watchdog);

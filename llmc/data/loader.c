@@ -144,7 +144,8 @@ int loader_next(Loader *loader, const int32_t **tokens, const int32_t **targets,
     loader->taken_count++;
     pthread_mutex_unlock(&loader->mutex);
     if (buffer->status != 0) {
-        return error_set(error, "%s", buffer->error.text);
+        *error = buffer->error;
+        return -1;
     }
     *tokens = buffer->tokens;
     *targets = buffer->targets;
