@@ -13,13 +13,16 @@
 #   --out-dir=DIR          where its snapshots are (default: the command's out_dir)
 #   --tries=N              give up after N runs in a row that left no newer snapshot (3)
 #   --wait=SECONDS         before a restart after a fault, times the number of tries (5)
-#   --signal=NAME          what SIGTERM, SIGINT and SIGUSR1 become for the command (USR1, which mpirun and
-#                          srun pass on to every rank, where others make them kill the job; torchrun passes
-#                          on TERM)
-# A signal ends the run in good order and is the last start; a second one ends it at once. The exit code is
-# the run's: 0 and 1 (an error that would come again) at once, 75 after a signal, else that of the last try.
+#   --signal=NAME          what SIGTERM, SIGINT, SIGUSR1 and SIGHUP become for the command (USR1, which
+#                          mpirun and srun pass on to every rank, where others make them kill the job;
+#                          torchrun passes on TERM)
+# A signal ends the run in good order and is the last start; a second one ends it at once. When a terminal
+# goes away SIGHUP may come several times: after the first signal it is nothing new. Under nohup it does not
+# come. The exit code is the run's: 0 and 1 (an error that would come again) at once, 75 after a signal, else
+# that of the last try.
 set -u
 
+# A terminal that is gone, or a pipe that nobody reads, ends nothing.
 say() {
     echo "supervise.sh: $*" >&2
 }
@@ -90,6 +93,12 @@ on_signal() {
             kill -TERM -- "-$child" 2>/dev/null # its whole group
         fi
     fi
+}
+
+# Once more for every part of the terminal that goes away.
+on_hang_up() {
+    interrupted=1
+    [ $signals -gt 0 ] || on_signal
 }
 
 # Runs the command with $1 ranks, from snapshot $2 if there is one, and leaves its exit code in $code. It gets
@@ -170,6 +179,8 @@ if [ "$min_ranks" -lt 1 ] || [ "$max_ranks" -lt "$min_ranks" ]; then
 fi
 
 trap on_signal TERM INT USR1
+trap on_hang_up HUP
+trap : PIPE # not ignored: what it starts has the default again
 failures=0
 code=75
 while :; do

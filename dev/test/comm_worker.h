@@ -296,7 +296,7 @@ static const WorkerScenario worker_scenarios[] = {{"sums", worker_sums},       {
 
 static inline int worker_main(int argc, char **argv)
 {
-    Error error = {""};
+    Error error = {.text = ""};
     error_set_program("worker");
     if (getenv("COMM_TIMEOUT")) {
         comm_set_timeout(atof(getenv("COMM_TIMEOUT")));
@@ -305,6 +305,7 @@ static inline int worker_main(int argc, char **argv)
     if (comm_init(&argc, &argv, &error) != 0) {
         error_exit(EXIT_FAILED, "%s", error.text);
     }
+    stop_in_order();
     for (size_t i = 0; i < sizeof(worker_scenarios) / sizeof(worker_scenarios[0]); i++) {
         if (argc > 2 && strcmp(argv[2], worker_scenarios[i].name) == 0) {
             int exit_code = worker_scenarios[i].run(argc > 3 ? argv[3] : "");

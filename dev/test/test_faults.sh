@@ -73,21 +73,21 @@ __attribute__((constructor)) static void send_signal(void)
 }
 END
 ${CC:-cc} -shared -fPIC -o early.so early.c || exit 1
-for signal in TERM USR1 INT; do
+for signal in TERM USR1 INT HUP; do
     cat >rank-0.environment <<END
 unset OMP_WAIT_POLICY GOMP_SPINCOUNT
 export EARLY_SIGNAL=$(kill -l $signal) LD_PRELOAD=$work/early.so
 END
     ranks 0 "${small[@]}" "${endless[@]}" --out_dir=out
-    [ $code -eq 75 ] && grep -qs '"reason":"signal"' out/log.jsonl && [ "$(updates out)" -eq 0 ]
-    result $? "SIG$signal while the program starts: exit 75 before the first update"
+    [ $code -eq 75 ] && grep -q "SIG$signal before the run had begun" stderr && [ ! -e out ]
+    result $? "SIG$signal while the program starts: exit 75 at once"
     rm -rf out
 done
 rm rank-0.environment
 
 # Every rank finishes its slot, all agree, rank 0 writes a snapshot, exit 75. Where mpirun itself is told to
 # end, it ends with 1 whatever its ranks do, unless by SIGUSR1, which it only passes on.
-signals=(TERM:0 TERM:2 INT:0 INT:1 USR1:0 USR1:2)
+signals=(TERM:0 TERM:2 INT:0 INT:1 USR1:0 USR1:2 HUP:1)
 [ $launcher = tcp ] || signals+=(TERM:mpirun INT:mpirun USR1:mpirun)
 for one in "${signals[@]}"; do
     signal=${one%:*} who=${one#*:}

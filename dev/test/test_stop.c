@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -14,6 +15,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "dev/test/time_scale.h"
+#include "llmc/base/error.h"
 #include "llmc/run/stop.h"
 
 /* Send this process a signal, as a user does, and wait until it is taken. */
@@ -31,6 +34,7 @@ static int status_after(int first, int second)
     pid_t child = fork();
     if (child == 0) {
         stop_install();
+        stop_in_order();
         if (first) {
             take(first);
         }
@@ -48,8 +52,8 @@ static int status_after(int first, int second)
 static void test_first_signal_asks(void **state)
 {
     (void)state;
-    static const int signals[] = {0, SIGUSR1, SIGTERM, SIGINT};
-    for (int i = 0; i < 4; i++) {
+    static const int signals[] = {0, SIGUSR1, SIGTERM, SIGINT, SIGHUP};
+    for (int i = 0; i < 5; i++) {
         int status = status_after(signals[i], 0);
         assert_true(WIFEXITED(status));
         assert_int_equal(WEXITSTATUS(status), signals[i]);
@@ -88,6 +92,7 @@ static int status_after_continue(int is_rank, const int *signals)
     if (child == 0) {
         is_rank ? setenv("OMPI_COMM_WORLD_SIZE", "2", 1) : unsetenv("OMPI_COMM_WORLD_SIZE");
         stop_install();
+        stop_in_order();
         int is_told = write(ready[1], "", 1) == 1;
         while (is_told && is_rank && !stop_requested()) {
             sched_yield();
@@ -124,6 +129,92 @@ static void test_launcher_announces_the_end(void **state)
     assert_int_equal(WTERMSIG(status), SIGINT);
 }
 
+/* A terminal that goes away: SIGHUP from several, then SIGTERM. All are one wish; what follows is another. */
+static void test_hang_ups_are_one_wish(void **state)
+{
+    (void)state;
+    for (int is_ended = 0; is_ended < 2; is_ended++) {
+        pid_t child = fork();
+        if (child == 0) {
+            stop_install();
+            stop_in_order();
+            take(SIGHUP);
+            send_and_await(SIGHUP);
+            send_and_await(SIGTERM);
+            send_and_await(SIGHUP);
+            if (is_ended) {
+                kill(getpid(), SIGTERM);
+                pause();
+            }
+            _exit(stop_requested());
+        }
+        int status = -1;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(is_ended ? WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM
+                             : WIFEXITED(status) && WEXITSTATUS(status) == SIGHUP);
+    }
+}
+
+/* nohup. Of two signals that wait to be taken, the lower number is the first. */
+static void test_ignored_hang_ups_stay_ignored(void **state)
+{
+    (void)state;
+    pid_t child = fork();
+    if (child == 0) {
+        signal(SIGHUP, SIG_IGN);
+        stop_install();
+        stop_in_order();
+        kill(getpid(), SIGHUP);
+        take(SIGTERM);
+        _exit(stop_requested());
+    }
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), SIGTERM);
+}
+
+/* A main thread that waits for something for ever, before the run has begun. */
+static void test_before_the_run_a_signal_ends_at_once(void **state)
+{
+    (void)state;
+    static const int signals[] = {SIGUSR1, SIGTERM, SIGINT, SIGHUP};
+    for (int i = 0; i < 4; i++) {
+        pid_t child = fork();
+        if (child == 0) {
+            int never[2];
+            char byte;
+            stop_install();
+            alarm(60 * (unsigned)time_scale());
+            if (pipe(never) == 0 && kill(getpid(), signals[i]) == 0 && read(never[0], &byte, 1) == 0) {
+                _exit(0);
+            }
+            _exit(1);
+        }
+        int status = -1;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), EXIT_RUN_AGAIN);
+    }
+}
+
+/* A pipe whose reader has gone: an error of write, not the end. */
+static void test_a_lost_console_is_an_error_of_write(void **state)
+{
+    (void)state;
+    pid_t child = fork();
+    if (child == 0) {
+        int ends[2];
+        stop_install();
+        int is_made = pipe(ends) == 0 && close(ends[0]) == 0;
+        _exit(is_made && write(ends[1], "x", 1) < 0 && errno == EPIPE ? 0 : 1);
+    }
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 /* A program that executes itself once more, as train_gpt2 does, loses no signal that came before. */
 static void test_signals_are_held_until_they_are_taken(void **state)
 {
@@ -144,6 +235,7 @@ static void test_signals_are_held_until_they_are_taken(void **state)
 /* What that program does then. */
 static int take_what_came(void)
 {
+    stop_in_order();
     stop_install();
     while (!stop_requested()) {
         sched_yield();
@@ -189,6 +281,10 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_first_signal_asks),
         cmocka_unit_test(test_second_signal_ends_at_once),
         cmocka_unit_test(test_launcher_announces_the_end),
+        cmocka_unit_test(test_hang_ups_are_one_wish),
+        cmocka_unit_test(test_ignored_hang_ups_stay_ignored),
+        cmocka_unit_test(test_before_the_run_a_signal_ends_at_once),
+        cmocka_unit_test(test_a_lost_console_is_an_error_of_write),
         cmocka_unit_test(test_signals_are_held_until_they_are_taken),
         cmocka_unit_test(test_no_other_thread_takes_signals),
     };

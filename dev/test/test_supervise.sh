@@ -181,7 +181,7 @@ finish() {
     pid=
 }
 
-for signal in TERM INT USR1; do
+for signal in TERM INT USR1 HUP; do
     plan HOLD 0
     set -m # a background job of a script ignores SIGINT otherwise
     in_background --slots=2 -- ./program {ranks}
@@ -201,6 +201,25 @@ until_true test -e heard
 kill -TERM "$pid"
 finish
 expect 'a second signal ends it at once' 75 2
+
+# A terminal that goes away sends it more than once; after the first there is nothing new.
+plan HOLD 0
+in_background --slots=2 -- ./program {ranks}
+until_true test -e ready
+kill -HUP "$pid"
+kill -HUP "$pid" 2>/dev/null
+kill -HUP "$pid" 2>/dev/null
+finish
+[ -e out/step-00000009.snap ] || code=-1
+expect 'several SIGHUPs are one' 75 2
+
+plan '75 00000001' '75 00000002' 0
+supervised_into() { # what reads its lines ends after the first
+    timeout $deadline_s "$supervise" --wait=0 "$@" 2>&1 | head -n 1 >stderr
+    code=${PIPESTATUS[0]}
+}
+supervised_into --slots=2 -- ./program {ranks}
+expect 'a console that nobody reads does not end it' 0 2 2 2
 
 plan '76 00000001' 0
 in_background --slots=2 --wait=600 -- ./program {ranks}

@@ -407,6 +407,7 @@ static void test_signal_throws_the_unfinished_step_away(void **state)
 int main(void)
 {
     stop_install();
+    stop_in_order();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_slots_and_updates, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_snapshots_when_due_and_at_the_end, set_up, tear_down),

@@ -65,6 +65,7 @@ int program_run(const char *name, OpenDevice *open_device, int argc, char **argv
         error_exit(EXIT_FAILED, "%s", error.text);
     }
 
+    stop_in_order();
     EndReason reason;
     if (carry_out(&reason, &run, &error) != 0) {
         error_exit(EXIT_FAILED, "%s", error.text);

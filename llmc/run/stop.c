@@ -13,12 +13,19 @@
 #include "llmc/comm/comm.h"
 
 static atomic_int stop_signal; /* the one that asked this process for the end, 0 until then */
+static atomic_int is_orderly;  /* the run has begun: there is something to finish */
 static pid_t launcher;         /* mpirun's process on this machine, 0 without one */
 
-/* The signals that ask. SIGCONT does only where mpirun may send it. */
+/* The signals that ask. SIGCONT does only where mpirun may send it; SIGHUP unless whoever started the program
+ * has it ignored. */
 static void awaited_signals(sigset_t *set)
 {
+    struct sigaction hang_up = {0};
+    sigaction(SIGHUP, NULL, &hang_up);
     sigemptyset(set);
+    if (hang_up.sa_handler != SIG_IGN) {
+        sigaddset(set, SIGHUP);
+    }
     sigaddset(set, SIGUSR1);
     sigaddset(set, SIGTERM);
     sigaddset(set, SIGINT);
@@ -38,9 +45,14 @@ static void end_by_signal(int signal_number)
     pthread_sigmask(SIG_UNBLOCK, &set, NULL);
 }
 
-/* Note the first signal, and let all ranks know. */
+/* Note the first signal, and let all ranks know. They may be waiting for this one, which may be waiting for
+ * them or for a file: before the run has begun nobody waits for a snapshot. */
 static void ask_for_end(int signal_number)
 {
+    if (!atomic_load(&is_orderly)) {
+        error_exit(EXIT_RUN_AGAIN, "%s before the run had begun: nothing was changed; run again",
+                   stop_signal_name(signal_number));
+    }
     atomic_store(&stop_signal, signal_number);
     comm_post_notice(signal_number);
 }
@@ -66,9 +78,12 @@ static void *take_signals(void *unused)
             }
         } else if (is_announced && signal_number == SIGTERM) {
             is_announced = 0;
+        } else if (signal_number == SIGHUP && atomic_load(&stop_signal)) {
+            continue; /* another part of the same terminal */
         } else if (atomic_load(&stop_signal)) {
             end_by_signal(signal_number);
         } else {
+            is_announced = signal_number == SIGHUP;
             ask_for_end(signal_number);
         }
     }
@@ -89,11 +104,22 @@ void stop_hold(void)
 void stop_install(void)
 {
     signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of write, like a full disk */
+    signal(SIGPIPE, SIG_IGN); /* and so is a console that nobody reads */
     stop_hold();
     pthread_t thread;
     int failed = pthread_create(&thread, NULL, take_signals, NULL);
     CHECK(!failed, "cannot start a thread: %s", strerror(failed));
     pthread_detach(thread);
+}
+
+void stop_in_order(void)
+{
+    atomic_store(&is_orderly, 1);
+}
+
+void stop_post_failure(void)
+{
+    comm_post_notice(STOP_FAILED);
 }
 
 int stop_requested(void)
@@ -103,5 +129,8 @@ int stop_requested(void)
 
 const char *stop_signal_name(int signal_number)
 {
-    return signal_number == SIGUSR1 ? "SIGUSR1" : signal_number == SIGTERM ? "SIGTERM" : "SIGINT";
+    return signal_number == SIGUSR1   ? "SIGUSR1"
+           : signal_number == SIGTERM ? "SIGTERM"
+           : signal_number == SIGHUP  ? "SIGHUP"
+                                      : "SIGINT";
 }

@@ -1,6 +1,14 @@
-/* Stopping in good order: SIGUSR1, SIGTERM and SIGINT ask the run to finish what it is doing, write a
+/* Stopping in good order: SIGUSR1, SIGTERM, SIGINT and SIGHUP ask the run to finish what it is doing, write a
  * snapshot and end, on all ranks; a second signal to the same process ends it at once. A rank also takes
  * mpirun's SIGCONT, by which mpirun begins to end its ranks, as if it were SIGTERM.
+ *
+ * Before the run has begun there is nothing to finish: the first signal ends the program at once, with
+ * EXIT_RUN_AGAIN, whatever it waits for.
+ *
+ * When a terminal goes away, several may send SIGHUP, and SIGTERM after it: the kernel, the shell, whoever
+ * ends the session. So after the first SIGHUP others count as the same wish, and so does one SIGTERM. Who
+ * has SIGHUP ignored (nohup) is not stopped by it. SIGPIPE is ignored: a console that nobody reads does not
+ * end a run.
  */
 #ifndef LLMC_RUN_STOP_H
 #define LLMC_RUN_STOP_H
@@ -19,6 +27,14 @@ void stop_hold(void);
  * ends early with EINTR; and what answers a signal may print, lock and call other modules, which a handler
  * may not. */
 void stop_install(void);
+
+/* The run begins: from now on the first signal asks. */
+void stop_in_order(void);
+
+/* This rank cannot go on, though its weights are whole: asks all ranks for the end, as a signal does.
+ * stop_requested is then STOP_FAILED, which is larger than any signal. */
+enum { STOP_FAILED = 128 };
+void stop_post_failure(void);
 
 /* The signal that asked this rank or another one for the end (the largest, if there were several), or 0.
  * Ranks learn of it one after the other. Cheap: ask after every slot. */
