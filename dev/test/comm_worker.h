@@ -303,7 +303,7 @@ static inline int worker_main(int argc, char **argv)
     }
     stop_install(); /* as in a run: the SIGTERM that mpirun sends when a rank is lost does not end it */
     if (comm_init(&argc, &argv, &error) != 0) {
-        error_exit(EXIT_FAILED, "%s", error.text);
+        error_exit(error_exit_code(&error), "%s", error.text);
     }
     stop_in_order();
     for (size_t i = 0; i < sizeof(worker_scenarios) / sizeof(worker_scenarios[0]); i++) {

@@ -33,6 +33,8 @@ static const char *const launcher_variables[] = {"OMPI_COMM_WORLD_SIZE",
                                                  "SLURM_STEP_NUM_TASKS",
                                                  "SLURM_NTASKS",
                                                  "SLURM_PROCID",
+                                                 "SLURM_JOB_ID",
+                                                 "TRAIN_GPT2_JOB",
                                                  "TORCHELASTIC_RUN_ID",
                                                  "TORCHELASTIC_USE_AGENT_STORE"};
 
@@ -60,7 +62,7 @@ static void set_launcher(const char *text)
 
 static Launch launch_of(const char *environment, int has_mpi)
 {
-    Error error = {""};
+    Error error = {.text = ""};
     Launch launch;
     set_launcher(environment);
     if (launch_detect(&launch, has_mpi, &error) != 0) {
@@ -113,6 +115,7 @@ static void test_torchrun_is_read(void **state)
     assert_int_equal(launch.local_rank, 1);
     assert_int_equal(launch.port, 29500);
     assert_string_equal(launch.address, "node-1");
+    assert_false(launch.has_job);
     launch = launch_of(
         "RANK=5 WORLD_SIZE=8 MASTER_ADDR=node-1 MASTER_PORT=29500 TORCHELASTIC_USE_AGENT_STORE=True", 1);
     assert_int_equal(launch.port, 29501);
@@ -122,9 +125,41 @@ static void test_torchrun_is_read(void **state)
     assert_int_equal(launch.port, 29500);
 }
 
+/* What tells jobs apart: the first of these that is there. */
+static void test_jobs_are_told_apart(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *environment;
+        int job; /* 0: none; equal numbers: equal jobs */
+    } cases[] = {{"", 0},
+                 {"TORCHELASTIC_RUN_ID=none", 0},
+                 {"TORCHELASTIC_RUN_ID=a", 1},
+                 {"TORCHELASTIC_RUN_ID=a SLURM_JOB_ID=7", 1},
+                 {"TORCHELASTIC_RUN_ID=b", 2},
+                 {"TORCHELASTIC_RUN_ID=none SLURM_JOB_ID=7", 3},
+                 {"SLURM_JOB_ID=7", 3},
+                 {"SLURM_JOB_ID=8", 4},
+                 {"TRAIN_GPT2_JOB=7 SLURM_JOB_ID=8", 5},
+                 {"TRAIN_GPT2_JOB=7 TORCHELASTIC_RUN_ID=a", 5}};
+    enum { CASES = sizeof(cases) / sizeof(cases[0]) };
+    Launch launches[CASES];
+    for (int i = 0; i < CASES; i++) {
+        char environment[256];
+        snprintf(environment, sizeof(environment), "RANK=0 WORLD_SIZE=2 MASTER_ADDR=h MASTER_PORT=1 %s",
+                 cases[i].environment);
+        launches[i] = launch_of(environment, 1);
+        assert_int_equal(launches[i].has_job, cases[i].job != 0);
+        for (int j = 0; j < i; j++) {
+            int is_same = memcmp(launches[i].job, launches[j].job, JOB_BYTES) == 0;
+            assert_int_equal(is_same, cases[i].job == cases[j].job);
+        }
+    }
+}
+
 static void assert_refused(const char *environment, int has_mpi, const char *first, const char *second)
 {
-    Error error = {""};
+    Error error = {.text = ""};
     Launch launch;
     set_launcher(environment);
     int status = launch_detect(&launch, has_mpi, &error);
@@ -376,6 +411,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_launchers_are_recognised, clear_launcher),
         cmocka_unit_test_teardown(test_torchrun_is_read, clear_launcher),
+        cmocka_unit_test_teardown(test_jobs_are_told_apart, clear_launcher),
         cmocka_unit_test_teardown(test_bad_environments_are_refused, clear_launcher),
         cmocka_unit_test_teardown(test_singletons_are_refused, clear_launcher),
         cmocka_unit_test(test_silence_is_seen),

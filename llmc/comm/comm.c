@@ -54,6 +54,10 @@ int comm_init(int *argc, char ***argv, Error *error)
         error_set_rank(comm.me.rank, comm.me.host);
         monitor_start(&comm.me, &star, timeout_ms());
         error_set_abort_hook(abort_ranks);
+        if (transport->connect && transport->connect(&comm.me, timeout_ms(), error) != 0) {
+            monitor_await_verdict(); /* it knows if a rank was lost, which is why */
+            return -1;
+        }
     }
     return 0;
 }

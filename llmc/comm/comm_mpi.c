@@ -14,14 +14,14 @@
 #include "llmc/comm/ring.h"
 #include "llmc/comm/transport.h"
 
-enum { CHUNK_ELEMENTS_MAX = 1 << 28, ADDRESSES_MAX = 16 }; /* MPI counts are int */
+enum { CHUNK_ELEMENTS_MAX = 1 << 28 /* MPI counts are int */, ADDRESSES_MAX = 16, BACKLOG = 1024 };
 
 static MPI_Comm communicators[CHANNEL_COUNT];
 static Ring rings[CHANNEL_COUNT];
 
 /* Where rank 0 waits for the others' star connections, as it tells them through MPI. */
 typedef struct Meeting {
-    uint64_t token;
+    uint8_t job[JOB_BYTES];
     int32_t port, address_count;
     char host[HOST_BYTES];
     char addresses[ADDRESSES_MAX][HOST_BYTES];
@@ -39,27 +39,34 @@ static int exchange(void *context, const void *send, size_t send_bytes, void *re
     return status == MPI_SUCCESS ? 0 : -1;
 }
 
-/* Rank 0 opens its door and says where, or why not. */
-static int announce(Meeting *meeting, int rank, Error *error)
+/* Rank 0 opens its door and says where, or why not. Where all ranks run on its machine, nobody else needs to
+ * reach it. Returns how many listeners; -1 with *error. */
+static int announce(Meeting *meeting, int listeners[LISTENERS_MAX], const Membership *me, int is_one_machine,
+                    Error *error)
 {
-    int listener = -1;
+    int count = -1;
     memset(meeting, 0, sizeof(*meeting));
-    if (rank == 0) {
+    if (me->rank == 0) {
         int port = 0;
-        listener = net_listen(&port, 1024, error);
-        meeting->port = listener < 0 ? 0 : port;
-        meeting->token = (uint64_t)(clock_ms() * 1e6) | 1;
-        meeting->address_count = net_own_addresses(meeting->addresses, ADDRESSES_MAX);
+        if (is_one_machine) {
+            count = net_listen_at(listeners, "127.0.0.1", &port, BACKLOG, error);
+        } else {
+            listeners[0] = net_listen(&port, BACKLOG, error);
+            count = listeners[0] < 0 ? -1 : 1;
+            meeting->address_count = net_own_addresses(meeting->addresses, ADDRESSES_MAX);
+        }
+        meeting->port = count < 0 ? 0 : port;
+        net_random(meeting->job, sizeof(meeting->job));
         net_host_name(meeting->host);
     }
     if (MPI_Bcast(meeting, (int)sizeof(*meeting), MPI_BYTE, 0, MPI_COMM_WORLD) != MPI_SUCCESS ||
         meeting->port == 0) {
-        if (rank != 0) {
+        if (me->rank != 0) {
             error_set(error, "ranks: rank 0 cannot listen for the others");
         }
         return -1;
     }
-    return listener;
+    return count;
 }
 
 /* MPI waits for ranks that do not come for as long as it takes, and no monitor watches over them yet. */
@@ -86,29 +93,33 @@ static int begin_waiting(double timeout_ms, Error *error)
     return 0;
 }
 
-static int meet(Star *star, const Membership *me, double timeout_ms, Error *error)
+static int meet(Star *star, const Membership *me, int is_one_machine, double timeout_ms, Error *error)
 {
     Meeting meeting;
-    int listener = announce(&meeting, me->rank, error);
+    int listeners[LISTENERS_MAX];
+    int count = announce(&meeting, listeners, me, is_one_machine, error);
     timer_delete(patience); /* from here on there is a deadline */
     if (meeting.port == 0) {
         return -1;
     }
     StarPlan plan = {.rank = me->rank,
                      .rank_count = me->rank_count,
-                     .token = meeting.token,
+                     .is_secret = 1,
                      .local_rank = me->local_rank,
                      .deadline_ms = clock_ms() + timeout_ms};
+    memcpy(plan.job, meeting.job, JOB_BYTES);
     StarAnswer answer;
     if (me->rank == 0) {
-        int status = star_gather(star, &answer, &plan, listener, error);
-        net_close(listener);
+        Door door;
+        star_open_door(&door, listeners, count);
+        int status = star_gather(star, &answer, &plan, &door, error);
+        door_release(&door);
         return status;
     }
     char addresses[ADDRESSES_MAX + 1][ADDRESS_BYTES];
-    int count = 0;
+    count = 0;
     if (strcmp(meeting.host, me->host) == 0 || meeting.address_count == 0) {
-        snprintf(addresses[count++], ADDRESS_BYTES, "localhost");
+        snprintf(addresses[count++], ADDRESS_BYTES, "127.0.0.1");
     }
     for (int i = 0; i < meeting.address_count && i < ADDRESSES_MAX; i++) {
         snprintf(addresses[count++], ADDRESS_BYTES, "%.*s", HOST_BYTES - 1, meeting.addresses[i]);
@@ -116,13 +127,16 @@ static int meet(Star *star, const Membership *me, double timeout_ms, Error *erro
     return star_join(star, &answer, &plan, addresses, count, meeting.port, error);
 }
 
-static int local_rank(void)
+/* This rank's place on its machine, and how many ranks are there. */
+static int local_rank(int *local_count)
 {
     MPI_Comm machine;
     int rank = 0;
+    *local_count = 0;
     if (MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine) ==
         MPI_SUCCESS) {
         MPI_Comm_rank(machine, &rank);
+        MPI_Comm_size(machine, local_count);
         MPI_Comm_free(&machine);
     }
     return rank;
@@ -173,9 +187,11 @@ static int join(Membership *me, Star *star, const Launch *launch, double timeout
             provided);
     }
     file_raise_descriptor_limit();
-    me->local_rank = local_rank();
+    int local_count;
+    me->local_rank = local_rank(&local_count);
+    int is_one_machine = local_count == me->rank_count;
     star_init(star, me->rank, me->rank_count);
-    return make_channels(me, error) == 0 ? meet(star, me, timeout_ms, error) : -1;
+    return make_channels(me, error) == 0 ? meet(star, me, is_one_machine, timeout_ms, error) : -1;
 }
 
 static void leave(void)

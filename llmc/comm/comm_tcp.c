@@ -8,9 +8,11 @@
 #include "llmc/comm/ring.h"
 #include "llmc/comm/transport.h"
 
+#define GREETING_MAGIC UINT64_C(0x7b6c6c6d6372696e)
+
 /* The first bytes on a connection between neighbours. */
 typedef struct Greeting {
-    uint64_t token;
+    uint64_t magic, token;
     int32_t rank, channel;
 } Greeting;
 
@@ -22,45 +24,54 @@ typedef struct Link {
 static Link links[CHANNEL_COUNT];
 static Ring rings[CHANNEL_COUNT];
 
+/* Between joining and connecting. */
+static struct {
+    Door door; /* for hellos, then for the neighbour */
+    const Launch *launch;
+    StarAnswer answer;
+    char next_address[ADDRESS_BYTES];
+} start;
+
+enum { BACKLOG = 256 };
+
 static int exchange(void *context, const void *send, size_t send_bytes, void *receive, size_t receive_bytes)
 {
     const Link *link = context;
     return net_exchange(link->to_next, send, send_bytes, link->from_previous, receive, receive_bytes);
 }
 
-static int connect_next(const Membership *me, const StarAnswer *answer, const char *address,
-                        double deadline_ms, Error *error)
+static int connect_next(const Membership *me, double deadline_ms, Error *error)
 {
     for (int channel = 0; channel < CHANNEL_COUNT; channel++) {
-        int descriptor = net_connect(address, answer->next_port, deadline_ms, error);
-        Greeting greeting = {.token = answer->token, .rank = me->rank, .channel = channel};
+        int descriptor = net_connect(start.next_address, start.answer.next_port, deadline_ms, error);
+        Greeting greeting = {
+            .magic = GREETING_MAGIC, .token = start.answer.token, .rank = me->rank, .channel = channel};
         links[channel].to_next = descriptor;
         if (descriptor < 0 || net_send(descriptor, &greeting, sizeof(greeting), deadline_ms) != 0) {
-            return error_prefix(error, "rank %d cannot reach rank %d", me->rank,
-                                (me->rank + 1) % me->rank_count);
+            error_prefix(error, "rank %d cannot reach rank %d", me->rank, (me->rank + 1) % me->rank_count);
+            error->may_pass = 1;
+            return -1;
         }
     }
     return 0;
 }
 
-static int accept_previous(const Membership *me, const StarAnswer *answer, int listener, double deadline_ms,
-                           Error *error)
+static int accept_previous(const Membership *me, double deadline_ms, Error *error)
 {
-    enum { GREETING_MS = 5000 };
     int previous = (me->rank + me->rank_count - 1) % me->rank_count;
     int missing = CHANNEL_COUNT;
     while (missing > 0) {
-        int descriptor = net_accept(listener, deadline_ms);
-        if (descriptor < 0) {
-            return error_set(
-                error,
-                "ranks: rank %d waited in vain for rank %d to connect; see whether its machine can "
-                "reach %s",
-                me->rank, previous, me->host);
-        }
         Greeting greeting;
-        if (net_receive(descriptor, &greeting, sizeof(greeting), clock_ms() + GREETING_MS) != 0 ||
-            greeting.token != answer->token || greeting.rank != previous || greeting.channel < 0 ||
+        int descriptor = door_next(&start.door, &greeting, deadline_ms);
+        if (descriptor < 0) {
+            error_set(error,
+                      "ranks: rank %d waited in vain for rank %d to connect; see whether its machine can "
+                      "reach %s",
+                      me->rank, previous, me->host);
+            error->may_pass = 1;
+            return -1;
+        }
+        if (greeting.token != start.answer.token || greeting.rank != previous || greeting.channel < 0 ||
             greeting.channel >= CHANNEL_COUNT || links[greeting.channel].from_previous >= 0) {
             net_close(descriptor);
             continue;
@@ -71,22 +82,41 @@ static int accept_previous(const Membership *me, const StarAnswer *answer, int l
     return 0;
 }
 
-/* The star, with this rank's place in it. */
-static int meet(Star *star, StarAnswer *answer, const Launch *launch, const StarPlan *plan, Error *error)
+/* A rank's door for its neighbour: where it reaches rank 0, and others reach it. By a loopback address only
+ * the ranks of one machine do, unless the name of rank 0's machine stands for another address elsewhere. */
+static int open_ring(int connection, Error *error)
 {
-    if (plan->rank != 0) {
-        char address[1][ADDRESS_BYTES];
-        memcpy(address[0], launch->address, ADDRESS_BYTES);
-        return star_join(star, answer, plan, address, 1, launch->port, error);
+    char address[HOST_BYTES];
+    int port = 0, listener;
+    net_peer_address(address, connection);
+    if (address[0] || net_is_loopback(start.launch->address)) {
+        listener = net_listen_beside(connection, &port, BACKLOG, error);
+    } else {
+        listener = net_listen(&port, BACKLOG, error);
     }
-    int port = launch->port;
-    int listener = net_listen(&port, plan->rank_count, error);
     if (listener < 0) {
+        return -1;
+    }
+    door_release(&start.door); /* that of an attempt before */
+    door_init(&start.door, &listener, 1, GREETING_MAGIC, sizeof(Greeting));
+    return port;
+}
+
+/* Rank 0's neighbour comes to the same door as everybody. */
+static int gather(Star *star, StarPlan *plan, Error *error)
+{
+    int listeners[LISTENERS_MAX], port = start.launch->port;
+    int count = net_listen_at(listeners, start.launch->address, &port, BACKLOG, error);
+    if (count < 0) {
         return error_prefix(error, "rank 0: expected a free MASTER_PORT, choose another");
     }
-    int status = star_gather(star, answer, plan, listener, error);
-    net_close(listener);
-    return status;
+    plan->ring_port = port;
+    star_open_door(&start.door, listeners, count);
+    if (star_gather(star, &start.answer, plan, &start.door, error) != 0) {
+        return -1;
+    }
+    door_expect(&start.door, GREETING_MAGIC, sizeof(Greeting));
+    return 0;
 }
 
 static int join(Membership *me, Star *star, const Launch *launch, double timeout_ms, Error *error)
@@ -96,31 +126,41 @@ static int join(Membership *me, Star *star, const Launch *launch, double timeout
     file_raise_descriptor_limit();
     StarPlan plan = {.rank = me->rank,
                      .rank_count = me->rank_count,
+                     .is_secret = launch->has_job,
                      .local_rank = launch->local_rank,
-                     .deadline_ms = clock_ms() + timeout_ms};
-    int listener = net_listen(&plan.ring_port, 2 * CHANNEL_COUNT, error);
-    if (listener < 0) {
+                     .deadline_ms = clock_ms() + timeout_ms,
+                     .open_ring = open_ring};
+    memcpy(plan.job, launch->job, JOB_BYTES);
+    char address[1][ADDRESS_BYTES];
+    memcpy(address[0], launch->address, ADDRESS_BYTES);
+    start.launch = launch;
+    star_init(star, me->rank, me->rank_count);
+    int status = me->rank == 0 ? gather(star, &plan, error)
+                               : star_join(star, &start.answer, &plan, address, 1, launch->port, error);
+    if (status != 0) {
+        door_release(&start.door);
         return -1;
     }
+    me->local_rank = start.answer.local_rank;
+    snprintf(start.next_address, ADDRESS_BYTES, "%s",
+             start.answer.next_address[0] ? start.answer.next_address : launch->address);
+    return 0;
+}
+
+static int connect_ring(const Membership *me, double timeout_ms, Error *error)
+{
+    double deadline_ms = clock_ms() + timeout_ms;
     for (int channel = 0; channel < CHANNEL_COUNT; channel++) {
         links[channel] = (Link){-1, -1};
-    }
-    StarAnswer answer;
-    star_init(star, me->rank, me->rank_count);
-    int status = meet(star, &answer, launch, &plan, error);
-    if (status == 0) {
-        const char *address = answer.next_address[0] ? answer.next_address : launch->address;
-        me->local_rank = answer.local_rank;
-        status = connect_next(me, &answer, address, plan.deadline_ms, error) == 0
-                     ? accept_previous(me, &answer, listener, plan.deadline_ms, error)
-                     : -1;
-    }
-    net_close(listener);
-    for (int channel = 0; channel < CHANNEL_COUNT; channel++) {
         ring_init(&rings[channel], me->rank, me->rank_count);
         rings[channel].exchange = exchange;
         rings[channel].context = &links[channel];
     }
+    int status = connect_next(me, deadline_ms, error);
+    if (status == 0) {
+        status = accept_previous(me, deadline_ms, error);
+    }
+    door_release(&start.door);
     return status;
 }
 
@@ -151,6 +191,7 @@ static void abort_job(int exit_code)
 
 const Transport transport_tcp = {.is_built = 1,
                                  .join = join,
+                                 .connect = connect_ring,
                                  .leave = leave,
                                  .all_reduce = all_reduce,
                                  .broadcast = broadcast,

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "llmc/base/hash.h"
+
 static const char *variable(const char *name)
 {
     const char *value = getenv(name);
@@ -50,9 +52,24 @@ static int is_true(const char *name)
     return value && (strcmp(value, "True") == 0 || strcmp(value, "true") == 0 || strcmp(value, "1") == 0);
 }
 
+/* What tells this job from others, where the launcher or the user says. */
+static void read_job(Launch *launch)
+{
+    static const char *const names[] = {"TRAIN_GPT2_JOB", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && !launch->has_job; i++) {
+        const char *value = variable(names[i]);
+        launch->has_job = value && (i != 1 || strcmp(value, "none") != 0);
+        for (uint64_t half = 0; half < 2 && launch->has_job; half++) {
+            uint64_t hash = hash_bytes(value, strlen(value), i + 1 + 8 * half);
+            memcpy(launch->job + half * sizeof(hash), &hash, sizeof(hash));
+        }
+    }
+}
+
 static int read_tcp(Launch *launch, Error *error)
 {
     launch->local_rank = -1;
+    read_job(launch);
     if (read_number(&launch->rank_count, "WORLD_SIZE", 1, RANKS_MAX, error) != 0 ||
         read_number(&launch->rank, "RANK", 0, launch->rank_count - 1, error) != 0) {
         return -1;

@@ -8,6 +8,9 @@
  * the nearer one, or the build has no MPI. An agent that keeps MASTER_PORT for itself
  * (TORCHELASTIC_USE_AGENT_STORE) leaves rank 0 the next port, MASTER_PORT + 1.
  *
+ * Ranks over TCP know each other by TRAIN_GPT2_JOB, any text that is the same for all ranks and for no other
+ * job; else by TORCHELASTIC_RUN_ID, unless that is torchrun's "none"; else by SLURM_JOB_ID.
+ *
  * srun without PMIx starts tasks that know nothing of each other; each would train alone into the same
  * folder. They are recognised by the number of tasks in their step, and refused.
  */
@@ -16,6 +19,7 @@
 
 #include "llmc/base/error.h"
 #include "llmc/comm/net.h"
+#include "llmc/comm/star.h"
 
 typedef enum LaunchKind { LAUNCH_SINGLE, LAUNCH_MPI, LAUNCH_TCP } LaunchKind;
 
@@ -29,6 +33,8 @@ typedef struct Launch {
     int local_rank;       /* TCP; -1 if the launcher does not tell */
     int port;             /* TCP: where rank 0 listens */
     char address[ADDRESS_BYTES];
+    int has_job; /* TCP: the environment holds something by which this job's ranks know each other */
+    uint8_t job[JOB_BYTES]; /* hash of it */
 } Launch;
 
 /* -1 with *error naming the variable. has_mpi: whether this build can join an MPI job. */

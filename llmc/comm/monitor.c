@@ -10,12 +10,12 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "llmc/base/clock.h"
 #include "llmc/base/memory.h"
 #include "llmc/comm/notice.h"
+#include "llmc/comm/peer.h"
 #include "llmc/comm/progress.h"
 #include "llmc/comm/watch.h"
 
@@ -25,25 +25,6 @@ enum {
     FAREWELL_MS = 1500, /* for last words to arrive: mpirun kills a second after the first rank's end */
     VERDICT_MS = 5000
 };
-
-typedef enum MessageKind { MESSAGE_BEAT, MESSAGE_FAULT, MESSAGE_ABORT, MESSAGE_GOODBYE } MessageKind;
-
-typedef struct Message {
-    int32_t kind;
-    int32_t rank, exit_code;          /* of an abort: whose, and its code */
-    int32_t notice;                   /* of a beat */
-    Progress progress[CHANNEL_COUNT]; /* of a beat */
-    char text[WATCH_TEXT_BYTES];      /* of a fault: who is lost; of an abort: the rank's host */
-} Message;
-
-/* The other end of one wire. */
-typedef struct Peer {
-    int descriptor; /* -1: closed */
-    int has_left;   /* said goodbye */
-    Message in, out;
-    size_t in_bytes;  /* of the message that is arriving */
-    size_t out_bytes; /* still to go of the one that is leaving */
-} Peer;
 
 typedef enum Command { COMMAND_NONE, COMMAND_ABORT, COMMAND_FINISH } Command;
 
@@ -64,7 +45,7 @@ static struct {
     int exit_code;
     int is_done; /* the command */
     void (*end_hook)(void);
-} monitor = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+} monitor = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* From the moment at which this process knows that it will end. */
 static atomic_int is_ending;
@@ -95,71 +76,13 @@ void monitor_end_process(int exit_code)
 
 /* ---- wires ---- */
 
-static void close_peer(Peer *peer)
-{
-    net_close(peer->descriptor);
-    peer->descriptor = -1;
-    peer->out_bytes = 0;
-}
-
-/* Send on what is left of a message. A peer that takes nothing is stopped or gone, and watched for that. */
-static void flush_peer(Peer *peer)
-{
-    while (peer->descriptor >= 0 && peer->out_bytes > 0) {
-        const char *rest = (const char *)&peer->out + sizeof(peer->out) - peer->out_bytes;
-        ssize_t sent = send(peer->descriptor, rest, peer->out_bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (sent <= 0) {
-            return; /* if the connection broke, receiving tells */
-        }
-        peer->out_bytes -= (size_t)sent;
-    }
-}
-
-/* While an older message still waits to leave, this one is dropped. */
-static void send_message(Peer *peer, const Message *message)
-{
-    flush_peer(peer);
-    if (peer->descriptor >= 0 && peer->out_bytes == 0) {
-        peer->out = *message;
-        peer->out_bytes = sizeof(*message);
-        flush_peer(peer);
-    }
-}
-
 static void send_to_all(const Message *message, int except)
 {
     for (int r = monitor.first_peer; r < monitor.end_peer; r++) {
         if (r != except) {
-            send_message(&monitor.peers[r], message);
+            peer_send(&monitor.peers[r], message);
         }
     }
-}
-
-/* 1 with a whole message in peer->in, 0 if none has arrived, -1 when the connection is closed. */
-static int receive_message(Peer *peer)
-{
-    while (peer->descriptor >= 0) {
-        if (peer->in_bytes == sizeof(peer->in)) {
-            peer->in_bytes = 0;
-        }
-        char *rest = (char *)&peer->in + peer->in_bytes;
-        ssize_t came = recv(peer->descriptor, rest, sizeof(peer->in) - peer->in_bytes, MSG_DONTWAIT);
-        if (came < 0 && errno == EINTR) {
-            continue;
-        }
-        if (came < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-            return 0;
-        }
-        if (came <= 0) {
-            return -1;
-        }
-        peer->in_bytes += (size_t)came;
-        if (peer->in_bytes == sizeof(peer->in)) {
-            peer->in.text[WATCH_TEXT_BYTES - 1] = 0;
-            return 1;
-        }
-    }
-    return 0;
 }
 
 /* Wait for bytes from any peer or for a command. */
@@ -180,26 +103,31 @@ static void wait_for_any(struct pollfd *all, double wait_ms)
     }
 }
 
-/* Last words are lost if this process ends while the other's are still unread. So: say that no more comes,
- * and read until the others have ended too. Ranks that are silent are not waited for. */
+/* Last words are lost if this process ends while they have not left, or while the other's are still unread.
+ * So: send them, say that no more comes, and read until the others have ended too. Ranks that are silent are
+ * not waited for. */
 static void take_leave(void)
 {
     double end_ms = clock_ms() + FAREWELL_MS;
     int open_count = 0;
     for (int r = monitor.first_peer; r < monitor.end_peer; r++) {
         Peer *peer = &monitor.peers[r];
-        if (peer->descriptor >= 0 && (peer->out_bytes > 0 || watch_is_quiet(&monitor.watch, r, clock_ms()))) {
-            close_peer(peer);
-        } else if (peer->descriptor >= 0) {
-            shutdown(peer->descriptor, SHUT_WR);
-            open_count++;
+        if (peer->descriptor >= 0 && watch_is_quiet(&monitor.watch, r, clock_ms())) {
+            peer_close(peer);
         }
+        peer->is_said = 0;
+        open_count += peer->descriptor >= 0;
     }
     while (open_count > 0 && clock_ms() < end_ms) {
         for (int r = monitor.first_peer; r < monitor.end_peer; r++) {
             Peer *peer = &monitor.peers[r];
-            if (peer->descriptor >= 0 && receive_message(peer) < 0) {
-                close_peer(peer);
+            peer_flush(peer);
+            if (peer->descriptor >= 0 && peer->out_bytes == 0 && !peer->is_said) {
+                shutdown(peer->descriptor, SHUT_WR);
+                peer->is_said = 1;
+            }
+            if (peer->descriptor >= 0 && peer_receive(peer) < 0) {
+                peer_close(peer);
                 open_count--;
             }
         }
@@ -262,12 +190,12 @@ static void handle_peers(void)
     for (int r = monitor.first_peer; r < monitor.end_peer; r++) {
         Peer *peer = &monitor.peers[r];
         int status;
-        flush_peer(peer);
-        while ((status = receive_message(peer)) > 0) {
+        peer_flush(peer);
+        while ((status = peer_receive(peer)) > 0) {
             handle_message(r);
         }
         if (status < 0) {
-            close_peer(peer);
+            peer_close(peer);
             if (!peer->has_left) {
                 char who[WATCH_TEXT_BYTES];
                 snprintf(who, sizeof(who), "rank %d (%s) is lost: it ended without a word", r,
@@ -385,6 +313,7 @@ void monitor_start(const Membership *me, Star *star, double timeout_ms)
     }
     watch_init(&monitor.watch, me->rank, N, monitor.star.hosts, clock_ms());
     monitor.timeout_ms = timeout_ms;
+    clock_condition_init(&monitor.changed);
     CHECK(pipe2(monitor.wake, O_CLOEXEC) == 0, "monitor: cannot make a pipe: %s", strerror(errno));
 
     sigset_t all, before; /* signals are for the main thread */
@@ -434,15 +363,9 @@ static void give_command(Command command, int exit_code)
 /* 0, or -1 when the command is not done by then. */
 static int wait_until_done(double wait_ms)
 {
-    struct timespec end;
-    clock_gettime(CLOCK_REALTIME, &end);
-    int64_t end_ns = end.tv_nsec + (int64_t)(wait_ms * 1e6);
-    end.tv_sec += (time_t)(end_ns / 1000000000);
-    end.tv_nsec = (long)(end_ns % 1000000000);
+    double end_ms = clock_ms() + wait_ms;
     pthread_mutex_lock(&monitor.lock);
-    int status = 0;
-    while (!monitor.is_done && status == 0) {
-        status = pthread_cond_timedwait(&monitor.changed, &monitor.lock, &end);
+    while (!monitor.is_done && clock_wait(&monitor.changed, &monitor.lock, end_ms) == 0) {
     }
     int is_done = monitor.is_done;
     pthread_mutex_unlock(&monitor.lock);
@@ -488,10 +411,11 @@ void monitor_finish(void)
     monitor.command = COMMAND_NONE;
     pthread_mutex_unlock(&monitor.lock);
     for (int r = 0; r < monitor.me.rank_count; r++) {
-        close_peer(&monitor.peers[r]);
+        peer_close(&monitor.peers[r]);
     }
     close(monitor.wake[0]);
     close(monitor.wake[1]);
+    pthread_cond_destroy(&monitor.changed);
     watch_release(&monitor.watch);
     star_release(&monitor.star);
     memory_free(monitor.peers);

@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "llmc/comm/net.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ifaddrs.h>
@@ -11,15 +12,27 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "llmc/base/clock.h"
+#include "llmc/base/format.h"
+
+static int is_loopback(const struct sockaddr *address)
+{
+    if (address->sa_family == AF_INET) {
+        return ntohl(((const struct sockaddr_in *)address)->sin_addr.s_addr) >> 24 == 127;
+    }
+    const struct in6_addr *six = &((const struct sockaddr_in6 *)address)->sin6_addr;
+    return IN6_IS_ADDR_LOOPBACK(six) || (IN6_IS_ADDR_V4MAPPED(six) && six->s6_addr[12] == 127);
+}
 
 /* The system tunes the sizes of socket buffers by itself, up to more than a program may ask for: so they are
  * left alone. */
-static void set_options(int descriptor)
+void net_set_options(int descriptor)
 {
     int yes = 1;
     setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
@@ -45,24 +58,20 @@ static int wait_for(int descriptor, short events, double deadline_ms)
     }
 }
 
-static int try_listen(int family, int port, int backlog)
+static int try_listen(const struct sockaddr *address, socklen_t address_bytes, int backlog)
 {
-    int descriptor = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int descriptor = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (descriptor < 0) {
         return -1;
     }
     int yes = 1, no = 0;
     setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-    struct sockaddr_in6 any6 = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
-    struct sockaddr_in any4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-    int status;
-    if (family == AF_INET6) {
-        setsockopt(descriptor, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof(no));
-        status = bind(descriptor, (struct sockaddr *)&any6, sizeof(any6));
-    } else {
-        status = bind(descriptor, (struct sockaddr *)&any4, sizeof(any4));
+    if (address->sa_family == AF_INET6) {
+        const struct in6_addr *six = &((const struct sockaddr_in6 *)address)->sin6_addr;
+        setsockopt(descriptor, IPPROTO_IPV6, IPV6_V6ONLY, IN6_IS_ADDR_UNSPECIFIED(six) ? &no : &yes,
+                   sizeof(no));
     }
-    if (status != 0 || listen(descriptor, backlog) != 0) {
+    if (bind(descriptor, address, address_bytes) != 0 || listen(descriptor, backlog) != 0) {
         int reason = errno;
         close(descriptor);
         errno = reason;
@@ -71,21 +80,113 @@ static int try_listen(int family, int port, int backlog)
     return descriptor;
 }
 
+static void set_port(struct sockaddr *address, int port)
+{
+    if (address->sa_family == AF_INET6) {
+        ((struct sockaddr_in6 *)address)->sin6_port = htons((uint16_t)port);
+    } else {
+        ((struct sockaddr_in *)address)->sin_port = htons((uint16_t)port);
+    }
+}
+
+static int port_of(int descriptor)
+{
+    struct sockaddr_storage bound = {0};
+    socklen_t bytes = sizeof(bound);
+    getsockname(descriptor, (struct sockaddr *)&bound, &bytes);
+    return ntohs(bound.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&bound)->sin6_port
+                                             : ((struct sockaddr_in *)&bound)->sin_port);
+}
+
+static int error_listen(int port, Error *error)
+{
+    return error_set(error, "cannot listen on port %d: %s", port, strerror(errno));
+}
+
 int net_listen(int *port, int backlog, Error *error)
 {
-    int descriptor = try_listen(AF_INET6, *port, backlog);
+    struct sockaddr_in6 any6 = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)*port)};
+    struct sockaddr_in any4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)*port)};
+    int descriptor = try_listen((struct sockaddr *)&any6, sizeof(any6), backlog);
     if (descriptor < 0 && errno != EADDRINUSE) {
-        descriptor = try_listen(AF_INET, *port, backlog);
+        descriptor = try_listen((struct sockaddr *)&any4, sizeof(any4), backlog);
     }
     if (descriptor < 0) {
-        return error_set(error, "cannot listen on port %d: %s", *port, strerror(errno));
+        return error_listen(*port, error);
     }
-    struct sockaddr_storage bound;
-    socklen_t bytes = sizeof(bound);
-    if (getsockname(descriptor, (struct sockaddr *)&bound, &bytes) == 0) {
-        *port = ntohs(bound.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&bound)->sin6_port
-                                                  : ((struct sockaddr_in *)&bound)->sin_port);
+    *port = port_of(descriptor);
+    return descriptor;
+}
+
+int net_is_loopback(const char *address)
+{
+    struct sockaddr_in6 room = {.sin6_family = AF_INET6}; /* for either kind */
+    struct sockaddr_in *four = (struct sockaddr_in *)&room;
+    if (inet_pton(AF_INET6, address, &room.sin6_addr) != 1) {
+        room.sin6_family = AF_INET;
+        if (inet_pton(AF_INET, address, &four->sin_addr) != 1) {
+            return strcasecmp(address, "localhost") == 0;
+        }
     }
+    return is_loopback((struct sockaddr *)&room);
+}
+
+static int has_loopback(const struct addrinfo *targets)
+{
+    for (; targets; targets = targets->ai_next) {
+        if (is_loopback(targets->ai_addr)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+int net_listen_at(int listeners[LISTENERS_MAX], const char *address, int *port, int backlog, Error *error)
+{
+    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM}, *targets = NULL;
+    int status = getaddrinfo(address, NULL, &hints, &targets);
+    if (status != 0) {
+        return error_set(error, "%s: cannot find its address: %s", address, gai_strerror(status));
+    }
+    int count = 0, reason = 0;
+    const struct addrinfo *target = net_is_loopback(address) || !has_loopback(targets) ? targets : NULL;
+    for (; target && count < LISTENERS_MAX && reason != EADDRINUSE; target = target->ai_next) {
+        set_port(target->ai_addr, *port);
+        int descriptor = try_listen(target->ai_addr, target->ai_addrlen, backlog);
+        reason = descriptor < 0 ? errno : 0;
+        if (descriptor >= 0) {
+            listeners[count++] = descriptor;
+            *port = port_of(descriptor);
+        }
+    }
+    freeaddrinfo(targets);
+    if (reason == EADDRINUSE) {
+        while (count > 0) {
+            close(listeners[--count]);
+        }
+        errno = reason;
+        return error_listen(*port, error);
+    }
+    if (count == 0) {
+        listeners[0] = net_listen(port, backlog, error);
+        count = listeners[0] < 0 ? -1 : 1;
+    }
+    return count;
+}
+
+int net_listen_beside(int connection, int *port, int backlog, Error *error)
+{
+    struct sockaddr_storage here = {0};
+    socklen_t bytes = sizeof(here);
+    if (getsockname(connection, (struct sockaddr *)&here, &bytes) != 0) {
+        return error_set(error, "cannot find the own address of a connection: %s", strerror(errno));
+    }
+    set_port((struct sockaddr *)&here, 0);
+    int descriptor = try_listen((struct sockaddr *)&here, bytes, backlog);
+    if (descriptor < 0) {
+        return error_listen(0, error);
+    }
+    *port = port_of(descriptor);
     return descriptor;
 }
 
@@ -94,7 +195,7 @@ int net_accept(int listener, double deadline_ms)
     while (wait_for(listener, POLLIN, deadline_ms)) {
         int descriptor = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (descriptor >= 0) {
-            set_options(descriptor);
+            net_set_options(descriptor);
             return descriptor;
         }
         if (errno == EMFILE || errno == ENFILE) {
@@ -152,7 +253,7 @@ int net_connect(const char *address, int port, double deadline_ms, Error *error)
     if (descriptor < 0) {
         return error_set(error, "%s port %d: cannot connect: %s", address, port, strerror(reason));
     }
-    set_options(descriptor);
+    net_set_options(descriptor);
     return descriptor;
 }
 
@@ -163,6 +264,12 @@ static ssize_t outcome(ssize_t moved)
         return moved;
     }
     return moved < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) ? 0 : -1;
+}
+
+int net_is_readable(int descriptor)
+{
+    struct pollfd one = {.fd = descriptor, .events = POLLIN};
+    return poll(&one, 1, 0) > 0 && one.revents != 0;
 }
 
 int net_send(int descriptor, const void *data, size_t bytes, double deadline_ms)
@@ -224,15 +331,6 @@ int net_exchange(int out, const void *send_data, size_t send_bytes, int in, void
     return 0;
 }
 
-static int is_loopback(const struct sockaddr *address)
-{
-    if (address->sa_family == AF_INET) {
-        return ntohl(((const struct sockaddr_in *)address)->sin_addr.s_addr) >> 24 == 127;
-    }
-    const struct in6_addr *six = &((const struct sockaddr_in6 *)address)->sin6_addr;
-    return IN6_IS_ADDR_LOOPBACK(six) || (IN6_IS_ADDR_V4MAPPED(six) && six->s6_addr[12] == 127);
-}
-
 /* An IPv4 address that came in on an IPv6 socket is written as what it is. */
 static int address_text(char text[HOST_BYTES], const struct sockaddr *address)
 {
@@ -282,12 +380,24 @@ int net_own_addresses(char addresses[][HOST_BYTES], int count_max)
     return count;
 }
 
+void net_random(void *data, size_t bytes)
+{
+    unsigned char *next = data;
+    while (bytes > 0) {
+        ssize_t got = getrandom(next, bytes < 256 ? bytes : 256, 0);
+        CHECK(got >= 0 || errno == EINTR, "no random numbers: %s", strerror(errno));
+        next += got > 0 ? got : 0;
+        bytes -= got > 0 ? (size_t)got : 0;
+    }
+}
+
 void net_host_name(char host[HOST_BYTES])
 {
     if (gethostname(host, HOST_BYTES) != 0) {
         snprintf(host, HOST_BYTES, "unknown");
     }
     host[HOST_BYTES - 1] = 0;
+    format_printable(host);
 }
 
 void net_close(int descriptor)

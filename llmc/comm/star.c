@@ -4,26 +4,17 @@
 #include <string.h>
 
 #include "llmc/base/clock.h"
+#include "llmc/base/format.h"
 #include "llmc/base/memory.h"
+#include "llmc/comm/star_wire.h"
 
-enum { STAR_VERSION = 1, HELLO_MS = 5000, RETRY_MS = 50, CONNECT_MS = 5000, MISSING_NAMED = 8 };
-
-#define STAR_MAGIC UINT64_C(0x7b6c6c6d63737461)
-
-typedef struct Hello {
-    uint64_t magic, token;
-    uint32_t version;
-    int32_t rank, rank_count, ring_port, local_rank;
-    char host[HOST_BYTES];
-} Hello;
-
-typedef struct Reply {
-    uint64_t magic, token;
-    int32_t is_refused, local_rank, next_port, padding;
-    char host[HOST_BYTES]; /* rank 0's */
-    char next_address[HOST_BYTES];
-    Error error; /* why it is refused */
-} Reply;
+enum {
+    REPLY_MS = 5000, /* for a record to leave, or for the first to come */
+    LOOK_MS = 200,   /* between looks at who has left */
+    RETURN_MS = 10000,
+    MISSING_NAMED = 8,
+    REFUSALS_TOLD = 4
+};
 
 void star_init(Star *star, int rank, int rank_count)
 {
@@ -46,53 +37,117 @@ void star_release(Star *star)
     memset(star, 0, sizeof(*star));
 }
 
-/* A rank that has come: its hello, by rank. */
+void star_open_door(Door *door, const int *listeners, int listener_count)
+{
+    door_init(door, listeners, listener_count, STAR_MAGIC, sizeof(Hello));
+}
+
+/* The ranks that have come. */
 typedef struct Gathering {
     Star *star;
     const StarPlan *plan;
-    Hello *hellos; /* (rank_count) */
+    Hello *hellos;   /* (rank_count) */
+    double *left_ms; /* (rank_count) when a rank that had come was gone again; 0 for none */
+    int missing;
+    int refused_count;
+    Error last_refusal;
 } Gathering;
 
-/* 1 if this is a rank of the job, now kept; 0 if it is a stranger; -1 with *error if it does not fit. */
-static int admit(Gathering *all, const Hello *hello, int descriptor, Error *error)
+static void send_reply(int descriptor, ReplyKind kind, const Error *error)
 {
-    const StarPlan *plan = all->plan;
-    if (hello->magic != STAR_MAGIC || (plan->token && hello->token != plan->token) ||
-        !memchr(hello->host, 0, HOST_BYTES)) {
-        return 0;
+    Reply reply = {.magic = STAR_MAGIC, .kind = kind};
+    net_host_name(reply.host);
+    if (error) {
+        reply.error = *error;
     }
-    if (hello->version != STAR_VERSION) {
-        return error_set(error,
-                         "ranks: expected protocol %d as at rank 0, found %u at rank %d (%s); start the same "
-                         "program everywhere",
-                         STAR_VERSION, hello->version, hello->rank, hello->host);
-    }
-    if (hello->rank_count != plan->rank_count) {
-        return error_set(
-            error,
-            "WORLD_SIZE: expected %d as at rank 0 (%s), found %d at rank %d (%s); start all ranks "
-            "with the same",
-            plan->rank_count, all->star->hosts[0], hello->rank_count, hello->rank, hello->host);
-    }
-    int r = hello->rank;
-    if (r < 0 || r >= plan->rank_count) {
-        return 0;
-    }
-    if (r == 0 || all->star->sockets[r] >= 0) {
-        return error_set(
-            error,
-            "RANK: expected each rank once, found rank %d twice (on %s and on %s); give each process "
-            "its own RANK",
-            r, all->star->hosts[r], hello->host);
-    }
-    all->star->sockets[r] = descriptor;
-    memcpy(all->star->hosts[r], hello->host, HOST_BYTES);
-    all->hellos[r] = *hello;
-    return 1;
+    net_send(descriptor, &reply, sizeof(reply), clock_ms() + REPLY_MS);
 }
 
-static int missing_error(const Star *star, Error *error)
+/* Ranks say nothing while they wait: one that can be read from has left. Its place is free again. */
+static void look_after(Gathering *all, int rank)
 {
+    Star *star = all->star;
+    if (star->sockets[rank] >= 0 && net_is_readable(star->sockets[rank])) {
+        net_close(star->sockets[rank]);
+        star->sockets[rank] = -1;
+        all->left_ms[rank] = clock_ms();
+        all->missing++;
+    }
+}
+
+/* Whether the hello fits: 0, or what the newcomer is told, with *error. */
+static ReplyKind judge(Gathering *all, const Hello *hello, Error *error)
+{
+    const StarPlan *plan = all->plan;
+    int r = hello->rank;
+    if (hello->version != STAR_VERSION) {
+        error_set(error,
+                  "ranks: expected protocol %d as at rank 0, found %u at rank %d (%s); start the same "
+                  "program everywhere",
+                  STAR_VERSION, hello->version, r, hello->host);
+    } else if (hello->rank_count != plan->rank_count) {
+        error_set(error,
+                  "WORLD_SIZE: expected %d as at rank 0 (%s), found %d at rank %d (%s); start all ranks "
+                  "with the same",
+                  plan->rank_count, all->star->hosts[0], hello->rank_count, r, hello->host);
+    } else if (r < 0 || r >= plan->rank_count) {
+        error_set(error, "RANK: expected 0 to %d, found %d (%s)", plan->rank_count - 1, r, hello->host);
+    } else {
+        look_after(all, r);
+        if (r != 0 && all->star->sockets[r] < 0) {
+            return 0;
+        }
+        error_set(error,
+                  "RANK: expected each rank once, found rank %d twice (on %s and on %s); give each process "
+                  "its own RANK, and each job its own MASTER_PORT",
+                  r, all->star->hosts[r], hello->host);
+        return REPLY_TAKEN;
+    }
+    return REPLY_REFUSED;
+}
+
+/* Keeps a rank of the job, and refuses others. -1 with *error where all must end. */
+static int admit(Gathering *all, Hello *hello, int descriptor, Error *error)
+{
+    const StarPlan *plan = all->plan;
+    hello->host[HOST_BYTES - 1] = 0;
+    format_printable(hello->host);
+    if (memcmp(hello->job, plan->job, JOB_BYTES) != 0) {
+        Error other;
+        error_set(&other,
+                  "MASTER_PORT: expected rank 0 of this job, found that of another (on %s); give each "
+                  "job its own MASTER_PORT",
+                  all->star->hosts[0]);
+        send_reply(descriptor, REPLY_REFUSED, &other);
+        net_close(descriptor);
+        return 0;
+    }
+    ReplyKind kind = judge(all, hello, error);
+    if (kind == 0) {
+        int r = hello->rank;
+        all->star->sockets[r] = descriptor;
+        memcpy(all->star->hosts[r], hello->host, HOST_BYTES);
+        all->hellos[r] = *hello;
+        all->left_ms[r] = 0;
+        all->missing--;
+        send_reply(descriptor, REPLY_WELCOME, NULL);
+        return 0;
+    }
+    send_reply(descriptor, plan->is_secret ? REPLY_REFUSED : kind, error);
+    net_close(descriptor);
+    if (plan->is_secret) {
+        return -1;
+    }
+    if (all->refused_count++ < REFUSALS_TOLD) {
+        error_print("%s; refused, and waiting for the right one", error->text);
+    }
+    all->last_refusal = *error;
+    return 0;
+}
+
+static int missing_error(const Gathering *all, Error *error)
+{
+    const Star *star = all->star;
     char missing[128] = "";
     int used = 0, named = 0, count = 0;
     for (int r = 1; r < star->rank_count; r++) {
@@ -100,25 +155,37 @@ static int missing_error(const Star *star, Error *error)
             used += snprintf(missing + used, sizeof(missing) - (size_t)used, "%s%d", named++ ? ", " : "", r);
         }
     }
-    return error_set(
-        error,
-        "ranks: expected %d, found %d until time was up; missing: %s%s; see whether they were started "
-        "and reach rank 0's machine (%s)",
-        star->rank_count, star->rank_count - count, missing, count > named ? ", .." : "", star->hosts[0]);
+    error_set(error,
+              "ranks: expected %d, found %d until time was up; missing: %s%s; see whether they were started "
+              "and reach rank 0's machine (%s)%s%.400s",
+              star->rank_count, star->rank_count - count, missing, count > named ? ", .." : "",
+              star->hosts[0], all->refused_count > 0 ? "; refused: " : "", all->last_refusal.text);
+    error->may_pass = 1;
+    return -1;
 }
 
-static void refuse(const Star *star, int newcomer, const Error *error)
+/* A rank that has come has gone, and does not come back. Where a stranger may have been that rank, there is
+ * still the right one to wait for. -1 with *error. */
+static int miss_the_lost(Gathering *all, Error *error)
 {
-    Reply reply = {.magic = STAR_MAGIC, .is_refused = 1, .error = *error};
-    double deadline_ms = clock_ms() + HELLO_MS;
-    for (int r = 1; r < star->rank_count; r++) {
-        if (star->sockets[r] >= 0) {
-            net_send(star->sockets[r], &reply, sizeof(reply), deadline_ms);
+    for (int r = 1; r < all->star->rank_count; r++) {
+        look_after(all, r);
+        if (all->plan->is_secret && all->left_ms[r] > 0 && clock_ms() - all->left_ms[r] > RETURN_MS) {
+            error_set(error, "ranks: rank %d (%s) ended while the job started; run again", r,
+                      all->star->hosts[r]);
+            error->may_pass = 1;
+            return -1;
         }
     }
-    if (newcomer >= 0) {
-        net_send(newcomer, &reply, sizeof(reply), deadline_ms);
-        net_close(newcomer);
+    return 0;
+}
+
+static void refuse_all(const Star *star, const Error *error)
+{
+    for (int r = 1; r < star->rank_count; r++) {
+        if (star->sockets[r] >= 0) {
+            send_reply(star->sockets[r], REPLY_REFUSED, error);
+        }
     }
 }
 
@@ -147,108 +214,195 @@ static StarAnswer answer_for(const Gathering *all, int rank, uint64_t token)
 static int answer_all(const Gathering *all, StarAnswer *mine, Error *error)
 {
     const Star *star = all->star;
-    uint64_t token = all->plan->token ? all->plan->token : ((uint64_t)(clock_ms() * 1e6) | 1);
+    uint64_t token;
+    net_random(&token, sizeof(token));
     *mine = answer_for(all, 0, token);
     for (int r = 1; r < star->rank_count; r++) {
         StarAnswer answer = answer_for(all, r, token);
         Reply reply = {.magic = STAR_MAGIC,
+                       .kind = REPLY_ANSWER,
                        .token = token,
                        .local_rank = answer.local_rank,
                        .next_port = answer.next_port};
         memcpy(reply.host, star->hosts[0], HOST_BYTES);
         memcpy(reply.next_address, answer.next_address, HOST_BYTES);
-        if (net_send(star->sockets[r], &reply, sizeof(reply), clock_ms() + HELLO_MS) != 0) {
-            return error_set(error, "ranks: rank %d (%s) went away while the job started; run again", r,
-                             star->hosts[r]);
+        if (net_send(star->sockets[r], &reply, sizeof(reply), clock_ms() + REPLY_MS) != 0) {
+            error_set(error, "ranks: rank %d (%s) went away while the job started; run again", r,
+                      star->hosts[r]);
+            error->may_pass = 1;
+            return -1;
         }
     }
     return 0;
 }
 
-int star_gather(Star *star, StarAnswer *mine, const StarPlan *plan, int listener, Error *error)
+int star_gather(Star *star, StarAnswer *mine, const StarPlan *plan, Door *door, Error *error)
 {
-    Gathering all = {.star = star, .plan = plan};
+    Gathering all = {.star = star, .plan = plan, .missing = plan->rank_count - 1};
     all.hellos = memory_alloc_zeroed((size_t)plan->rank_count, sizeof(Hello), "ranks that have come");
+    all.left_ms = memory_alloc_zeroed((size_t)plan->rank_count, sizeof(double), "ranks that have come");
     all.hellos[0] = (Hello){.ring_port = plan->ring_port, .local_rank = plan->local_rank};
-    int missing = plan->rank_count - 1, status = 0, newcomer = -1;
-    while (missing > 0 && status >= 0) {
-        newcomer = net_accept(listener, plan->deadline_ms);
-        if (newcomer < 0) {
-            status = missing_error(star, error);
+    int status = 0;
+    while (all.missing > 0 && status == 0) {
+        double now_ms = clock_ms();
+        if (now_ms >= plan->deadline_ms) {
+            status = missing_error(&all, error);
             break;
         }
         Hello hello;
-        int came = net_receive(newcomer, &hello, sizeof(hello), clock_ms() + HELLO_MS) == 0;
-        status = came ? admit(&all, &hello, newcomer, error) : 0;
-        missing -= status > 0;
+        double look_ms = now_ms + LOOK_MS < plan->deadline_ms ? now_ms + LOOK_MS : plan->deadline_ms;
+        int newcomer = door_next(door, &hello, look_ms);
+        status = newcomer < 0 ? 0 : admit(&all, &hello, newcomer, error);
         if (status == 0) {
-            net_close(newcomer);
+            status = miss_the_lost(&all, error); /* also before all are answered */
         }
-        newcomer = status < 0 ? newcomer : -1;
     }
-    if (status < 0) {
-        refuse(star, newcomer, error);
-    } else {
+    if (status == 0) {
         status = answer_all(&all, mine, error);
     }
+    if (status != 0) {
+        refuse_all(star, error);
+    }
     memory_free(all.hellos);
-    return status < 0 ? -1 : 0;
+    memory_free(all.left_ms);
+    return status;
 }
 
-/* One attempt: 1 when the connection stands, 0 to try again (*error says why), -1 with *error. */
-static int try_join(Star *star, StarAnswer *mine, const StarPlan *plan, const char *address, int port,
-                    Error *error)
+/* ---- the other ranks ---- */
+
+/* An attempt to join. */
+typedef struct Joining {
+    Star *star;
+    const StarPlan *plan;
+    const char *address;
+    int port;
+    double give_up_ms; /* another process has this rank; 0: not so */
+    Error taken;
+} Joining;
+
+static int say_hello(const Joining *join, int descriptor, Error *error)
 {
-    double now_ms = clock_ms();
-    double connect_ms = now_ms + CONNECT_MS < plan->deadline_ms ? now_ms + CONNECT_MS : plan->deadline_ms;
-    int descriptor = net_connect(address, port, connect_ms, error);
-    if (descriptor < 0) {
-        return 0;
-    }
+    const StarPlan *plan = join->plan;
     Hello hello = {.magic = STAR_MAGIC,
-                   .token = plan->token,
                    .version = STAR_VERSION,
                    .rank = plan->rank,
                    .rank_count = plan->rank_count,
-                   .ring_port = plan->ring_port,
                    .local_rank = plan->local_rank};
-    memcpy(hello.host, star->hosts[plan->rank], HOST_BYTES);
-    Reply reply;
-    if (net_send(descriptor, &hello, sizeof(hello), plan->deadline_ms) != 0 ||
-        net_receive(descriptor, &reply, sizeof(reply), plan->deadline_ms) != 0) {
-        net_close(descriptor);
-        error_set(error, "%s port %d: rank 0 does not answer", address, port);
+    memcpy(hello.job, plan->job, JOB_BYTES);
+    memcpy(hello.host, join->star->hosts[plan->rank], HOST_BYTES);
+    if (plan->open_ring) {
+        hello.ring_port = plan->open_ring(descriptor, error);
+        if (hello.ring_port < 0) {
+            return -1;
+        }
+    }
+    /* An answer that does not come, or that is none, is told by who reads it. */
+    net_send(descriptor, &hello, sizeof(hello), clock_ms() + REPLY_MS);
+    return 0;
+}
+
+/* What rank 0 has said: 1 welcome or all that is to be known, 0 to try again, -1 with *error. */
+static int read_reply(Joining *join, Reply *reply, int descriptor, double end_ms, Error *error)
+{
+    if (net_receive(descriptor, reply, sizeof(*reply), end_ms) != 0) {
+        error_set(error, "%s port %d: rank 0 does not answer", join->address, join->port);
+        error->may_pass = 1;
         return 0;
     }
-    reply.error.text[sizeof(reply.error.text) - 1] = reply.host[HOST_BYTES - 1] =
-        reply.next_address[HOST_BYTES - 1] = 0;
-    if (reply.magic != STAR_MAGIC || reply.is_refused) {
-        net_close(descriptor);
-        return reply.magic != STAR_MAGIC
-                   ? error_set(
-                         error,
+    if (reply->magic != STAR_MAGIC) {
+        return error_set(error,
                          "%s port %d: expected rank 0, found another program; choose another MASTER_PORT",
-                         address, port)
-                   : error_set(error, "%s", reply.error.text);
+                         join->address, join->port);
     }
-    star->sockets[0] = descriptor;
-    memcpy(star->hosts[0], reply.host, HOST_BYTES);
+    reply->error.text[sizeof(reply->error.text) - 1] = reply->host[HOST_BYTES - 1] =
+        reply->next_address[HOST_BYTES - 1] = 0;
+    format_printable(reply->error.text);
+    format_printable(reply->host);
+    if (reply->kind == REPLY_WELCOME || reply->kind == REPLY_ANSWER) {
+        return 1;
+    }
+    *error = reply->error;
+    if (reply->kind == REPLY_TAKEN) { /* that process may be another job's, and about to end */
+        join->give_up_ms = join->give_up_ms > 0 ? join->give_up_ms : clock_ms() + RETURN_MS;
+        join->taken = reply->error;
+        return 0;
+    }
+    return -1;
+}
+
+/* 1 when all ranks are there, 0 to try again (*error says why), -1 with *error. */
+static int wait_for_all(Joining *join, StarAnswer *mine, int descriptor, Error *error)
+{
+    const StarPlan *plan = join->plan;
+    Reply reply;
+    double first_ms = clock_ms() + REPLY_MS;
+    int status = read_reply(join, &reply, descriptor,
+                            first_ms < plan->deadline_ms ? first_ms : plan->deadline_ms, error);
+    if (status <= 0) {
+        return status;
+    }
+    if (reply.kind == REPLY_WELCOME) { /* from here on rank 0 knows this rank */
+        char host[HOST_BYTES];
+        memcpy(host, reply.host, HOST_BYTES);
+        status = read_reply(join, &reply, descriptor, plan->deadline_ms + REPLY_MS, error);
+        if (status == 0) {
+            error_set(error, "ranks: rank 0 (%s) %s other ranks; run again", host,
+                      clock_ms() < plan->deadline_ms ? "ended while it waited for"
+                                                     : "still waited when time was up, for");
+            error->may_pass = 1;
+        }
+        if (status <= 0) {
+            return -1;
+        }
+    }
+    memcpy(join->star->hosts[0], reply.host, HOST_BYTES);
     *mine = (StarAnswer){.local_rank = reply.local_rank, .token = reply.token, .next_port = reply.next_port};
     memcpy(mine->next_address, reply.next_address, HOST_BYTES);
     return 1;
 }
 
+/* One attempt: as wait_for_all. */
+static int try_join(Joining *join, StarAnswer *mine, Error *error)
+{
+    double now_ms = clock_ms(), deadline_ms = join->plan->deadline_ms;
+    int descriptor = net_connect(join->address, join->port,
+                                 now_ms + REPLY_MS < deadline_ms ? now_ms + REPLY_MS : deadline_ms, error);
+    if (descriptor < 0) {
+        return 0;
+    }
+    int status = say_hello(join, descriptor, error);
+    if (status == 0) {
+        status = wait_for_all(join, mine, descriptor, error);
+    }
+    if (status > 0) {
+        join->star->sockets[0] = descriptor;
+    } else {
+        net_close(descriptor);
+    }
+    return status;
+}
+
 int star_join(Star *star, StarAnswer *mine, const StarPlan *plan, char addresses[][ADDRESS_BYTES],
               int address_count, int port, Error *error)
 {
+    enum { RETRY_MS = 50 };
+    Joining join = {.star = star, .plan = plan, .port = port};
     for (int attempt = 0;; attempt++) {
-        int status = try_join(star, mine, plan, addresses[attempt % address_count], port, error);
+        join.address = addresses[attempt % address_count];
+        int status = try_join(&join, mine, error);
         if (status != 0) {
             return status < 0 ? -1 : 0;
         }
         net_sleep_ms(RETRY_MS);
-        if (clock_ms() >= plan->deadline_ms) {
-            return error_prefix(error, "ranks: rank %d found no rank 0 until time was up", plan->rank);
+        double now_ms = clock_ms();
+        if (join.give_up_ms > 0 && now_ms >= join.give_up_ms) {
+            *error = join.taken;
+            return -1;
+        }
+        if (now_ms >= plan->deadline_ms) {
+            error_prefix(error, "ranks: rank %d found no rank 0 until time was up", plan->rank);
+            error->may_pass = 1;
+            return -1;
         }
     }
 }

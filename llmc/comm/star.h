@@ -1,9 +1,15 @@
 /* The star: one connection between rank 0 and each other rank. It is how ranks that no MPI introduced find
  * each other, and the monitor's wires in every job.
  *
- * Each rank that connects says hello: which program, protocol, job and rank it is. When all are there, rank 0
- * answers each of them; if two do not fit together it answers with the error instead, so that all end with
- * the same line. Connections of strangers are closed. All ranks have one byte order.
+ * Each rank that connects says hello: which job, program, protocol and rank it is. Rank 0 bids it welcome;
+ * when all are there, it answers each of them. Whoever is no rank of this job is refused or shown out, while
+ * the others come in. All ranks have one byte order.
+ *
+ * A hello is trusted as far as the job is known. Where all ranks share a secret (MPI carries one, a
+ * launcher's environment may, launch.h), a rank that does not fit ends all of them with the same line. Where
+ * they have none, anybody could say such a hello: only the newcomer is refused, and the job waits for the
+ * right one. The secret travels as it is: it keeps out strangers and other jobs, not one who reads the
+ * network.
  */
 #ifndef LLMC_COMM_STAR_H
 #define LLMC_COMM_STAR_H
@@ -11,7 +17,10 @@
 #include <stdint.h>
 
 #include "llmc/base/error.h"
+#include "llmc/comm/door.h"
 #include "llmc/comm/net.h"
+
+enum { JOB_BYTES = 16 };
 
 /* Owned by whoever holds it: star_init, star_release. */
 typedef struct Star {
@@ -23,16 +32,21 @@ typedef struct Star {
 /* What a rank needs to know to take part. */
 typedef struct StarPlan {
     int rank, rank_count;
-    uint64_t token; /* the job's; 0 where the ranks have had no way to agree on one */
-    int ring_port;  /* where this rank listens for its neighbour; 0 if it does not */
-    int local_rank; /* what the launcher told, or -1 */
+    uint8_t job[JOB_BYTES]; /* the same at all ranks of a job */
+    int is_secret;          /* and at no others */
+    int local_rank;         /* what the launcher told, or -1 */
     double deadline_ms;
+    /* Where this rank waits for its neighbour; 0 if it does not. Rank 0 is told; the others may open a socket
+     * once they know by which address they reach rank 0: open_ring gets that connection, and returns the port
+     * or -1 with *error. NULL: none is needed. */
+    int ring_port;
+    int (*open_ring)(int connection, Error *error);
 } StarPlan;
 
 /* What rank 0 tells every rank. */
 typedef struct StarAnswer {
     int local_rank;
-    uint64_t token;
+    uint64_t token; /* drawn for this start: ranks know each other by it */
     int next_port;
     char next_address[HOST_BYTES]; /* of rank + 1; "" if that runs on rank 0's machine */
 } StarAnswer;
@@ -40,11 +54,15 @@ typedef struct StarAnswer {
 void star_init(Star *star, int rank, int rank_count);
 void star_release(Star *star); /* accepts a zeroed one */
 
-/* Rank 0: waits at the listener until every rank has come, then answers all. -1 with *error, which then has
- * been sent to those that came. */
-int star_gather(Star *star, StarAnswer *mine, const StarPlan *plan, int listener, Error *error);
+/* The door at which rank 0 waits for hellos. Takes the listeners. */
+void star_open_door(Door *door, const int *listeners, int listener_count);
 
-/* The others: tries these addresses of rank 0 in turn until the deadline. -1 with *error. */
+/* Rank 0: waits at the door until every rank has come, then answers all. -1 with *error, which then has
+ * been sent to those that came; it may pass if ranks were missing. */
+int star_gather(Star *star, StarAnswer *mine, const StarPlan *plan, Door *door, Error *error);
+
+/* The others: tries these addresses of rank 0 in turn until the deadline. -1 with *error, which may pass if
+ * there was no rank 0, or it ended. */
 int star_join(Star *star, StarAnswer *mine, const StarPlan *plan, char addresses[][ADDRESS_BYTES],
               int address_count, int port, Error *error);
 

@@ -32,6 +32,9 @@ typedef struct Transport {
     /* Fills *me, and *star with the connections between rank 0 and the others, which the monitor then owns
      * (left empty when there is one rank). Gives up after timeout_ms. */
     int (*join)(Membership *me, Star *star, const Launch *launch, double timeout_ms, Error *error);
+    /* Then, under the eyes of the monitor: makes what collectives need. -1 with *error. NULL: nothing is left
+     * to do. */
+    int (*connect)(const Membership *me, double timeout_ms, Error *error);
     /* After this no collective is called. */
     void (*leave)(void);
     /* Both: 0, or -1 when the connection to a peer broke. */
