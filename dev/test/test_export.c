@@ -139,9 +139,10 @@ static void test_llmc_file(void **state)
     unsigned char *data = scratch_read(path, &bytes);
     const int32_t expected[8] = {20240326, 3, 7, 131, 2, 3, 15, 256};
     assert_memory_equal(data, expected, sizeof(expected));
-    for (int i = 32; i < 1024; i++) {
+    for (int i = 32; i < 1020; i++) {
         assert_int_equal(data[i], 0);
     }
+    assert_memory_equal(data + 1020, "gpt2", 4); /* the mark by which an export knows its own */
     static const char *const names[] = {"ln_1.weight",      "ln_1.bias",          "attn.c_attn.weight",
                                         "attn.c_attn.bias", "attn.c_proj.weight", "attn.c_proj.bias",
                                         "ln_2.weight",      "ln_2.bias",          "mlp.c_fc.weight",
@@ -231,7 +232,7 @@ static void test_disk_full(void **state)
         signal(SIGXFSZ, SIG_IGN);
         struct rlimit limit = {10000, 10000};
         setrlimit(RLIMIT_FSIZE, &limit);
-        Error reason = {""};
+        Error reason = {.text = ""};
         char path[PATH_BYTES_MAX];
         snprintf(path, sizeof(path), "%s/model.bin", folder);
         int is_refused = export_hugging_face(folder, &model.table, &source, &reason) == -1 &&
@@ -251,12 +252,60 @@ static void test_disk_full(void **state)
     assert_non_null(strstr(error.text, "model.bin: cannot create"));
 }
 
+static void check_refused(int status, const Error *error, const char *expected)
+{
+    assert_int_equal(status, -1);
+    if (!strstr(error->text, expected)) {
+        fail_msg("expected \"%s\", found \"%s\"", expected, error->text);
+    }
+}
+
+/* Files that others wrote stay as they are; what an export left that was killed does not stand in the way. */
+static void test_files_of_others_are_not_replaced(void **state)
+{
+    (void)state;
+    Error error;
+    StateSource source = {read_state, &model};
+    static const char *const names[] = {"model.safetensors", "config.json"};
+    for (int i = 0; i < 2; i++) {
+        const char *folder = new_folder();
+        char path[PATH_BYTES_MAX], name[64];
+        assert_int_equal(folder_create(folder, &error), 0);
+        snprintf(name, sizeof(name), "%s/%s", strrchr(folder, '/') + 1, names[i]);
+        snprintf(path, sizeof(path), "%s", scratch_write(name, "foreign", 7));
+        check_refused(export_check_hugging_face(folder, &model.table.shape, &error), &error, names[i]);
+        check_refused(export_hugging_face(folder, &model.table, &source, &error), &error, "found another");
+        size_t bytes;
+        char *text = (char *)scratch_read(path, &bytes);
+        assert_int_equal(bytes, 7);
+        assert_memory_equal(text, "foreign", 7);
+        free(text);
+        assert_int_equal(unlink(path), 0);
+        assert_int_equal(export_hugging_face(folder, &model.table, &source, &error), 0);
+        assert_int_equal(export_check_hugging_face(folder, &model.table.shape, &error), 0);
+        snprintf(path, sizeof(path), "%s/model.safetensors", folder);
+        assert_int_equal(unlink(path), 0); /* config.json is what it would be */
+        assert_int_equal(export_check_hugging_face(folder, &model.table.shape, &error), 0);
+    }
+    char *path = scratch_write("shard.bin", "foreign", 7);
+    check_refused(export_check_llmc(path, &error), &error, "shard.bin: expected no file, or one that");
+    check_refused(export_llmc(path, &model.table, &source, &error), &error, "found another");
+    path = scratch_path("llmc.bin");
+    assert_int_equal(export_check_llmc(path, &error), 0);
+    assert_false(path_exists(path));
+    assert_int_equal(export_llmc(path, &model.table, &source, &error), 0);
+    assert_int_equal(export_llmc(path, &model.table, &source, &error), 0);
+    check_refused(export_check_llmc("/dev/null", &error), &error, "/dev/null: expected no file");
+    check_refused(export_check_llmc("/proc/x", &error), &error, "/proc/x: cannot create");
+    check_refused(export_check_hugging_face("/proc/x", &model.table.shape, &error), &error, "/proc/x");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_hugging_face_folder), cmocka_unit_test(test_hugging_face_replaces),
         cmocka_unit_test(test_llmc_file),           cmocka_unit_test(test_llmc_versions_and_damage),
-        cmocka_unit_test(test_disk_full),
+        cmocka_unit_test(test_disk_full),           cmocka_unit_test(test_files_of_others_are_not_replaced),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -9,9 +9,13 @@
 
 #include <jansson.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "llmc/base/file.h"
@@ -185,6 +189,7 @@ static void test_other_events(void **state)
     log_snapshot(&captured.log, 1000, "step-00001000.snap", 1234567, 1.5, 20.5);
     log_skip(&captured.log, 77, "gradient not finite");
     log_reducer(&captured.log, 5, "NCCL 2.27.3");
+    log_snapshot_failed(&captured.log, 2000, "step-00002000.snap", "no \"room\"");
     log_end(&captured.log, 3000, 0x0123456789abcdef, "done");
     close_captured(&captured);
     assert_string_equal(captured.console, "plans: 2 products timed on a \"device\"\n"
@@ -213,6 +218,12 @@ static void test_other_events(void **state)
     assert_string_equal(json_string_value(json_object_get(json, "name")), "NCCL 2.27.3");
     json_decref(json);
     json = read_line(7);
+    assert_string_equal(json_string_value(json_object_get(json, "event")), "snapshot_failed");
+    assert_int_equal((int)number_of(json, "iter"), 2000);
+    assert_string_equal(json_string_value(json_object_get(json, "file")), "step-00002000.snap");
+    assert_string_equal(json_string_value(json_object_get(json, "reason")), "no \"room\"");
+    json_decref(json);
+    json = read_line(8);
     assert_string_equal(json_string_value(json_object_get(json, "weights")), "0123456789abcdef");
     assert_string_equal(json_string_value(json_object_get(json, "reason")), "done");
     json_decref(json);
@@ -247,6 +258,139 @@ static void test_append_after_half_a_line(void **state)
     json_decref(json);
     remove_log();
     assert_false(log_has_eval(folder, 20));
+}
+
+static void end_line_of(Captured *captured, int64_t iter)
+{
+    log_skip(&captured->log, iter, "x");
+}
+
+static int64_t iter_of_line(int number)
+{
+    json_t *json = read_line(number);
+    int64_t iter = (int64_t)number_of(json, "iter");
+    json_decref(json);
+    return iter;
+}
+
+/* In a process of its own, whose files may not grow beyond a limit for a while: events before, meanwhile and
+ * after, of which the first that fails is cut anywhere. All of them arrive, whole and in order. */
+static void test_full_disk_glues_no_events(void **state)
+{
+    (void)state;
+    for (rlim_t limit = 100; limit < 160; limit += 7) {
+        remove_log();
+        pid_t child = fork();
+        if (child == 0) {
+            Captured captured;
+            struct rlimit bounds = {limit, RLIM_INFINITY};
+            signal(SIGXFSZ, SIG_IGN);
+            int is_quiet = freopen("/dev/null", "w", stderr) != NULL;
+            open_captured(&captured);
+            setrlimit(RLIMIT_FSIZE, &bounds);
+            for (int64_t iter = 0; iter < 10; iter++) {
+                if (iter == 8) {
+                    bounds.rlim_cur = RLIM_INFINITY;
+                    setrlimit(RLIMIT_FSIZE, &bounds);
+                }
+                end_line_of(&captured, iter);
+            }
+            _exit(is_quiet ? 0 : 1); /* killed: nothing is written at the end */
+        }
+        int status = -1;
+        waitpid(child, &status, 0);
+        assert_int_equal(status, 0);
+        for (int iter = 0; iter < 10; iter++) {
+            assert_int_equal(iter_of_line(iter), iter);
+        }
+    }
+    remove_log();
+}
+
+/* What does not fit into memory either is left out as whole events. */
+static void test_disk_that_stays_full(void **state)
+{
+    (void)state;
+    remove_log();
+    pid_t child = fork();
+    if (child == 0) {
+        Captured captured;
+        struct rlimit bounds = {50, RLIM_INFINITY};
+        signal(SIGXFSZ, SIG_IGN);
+        int is_quiet = freopen("/dev/null", "w", stderr) != NULL;
+        open_captured(&captured);
+        setrlimit(RLIMIT_FSIZE, &bounds);
+        int64_t iter = 0;
+        while (captured.log.left_out < 3) {
+            end_line_of(&captured, iter++);
+        }
+        bounds.rlim_cur = RLIM_INFINITY;
+        setrlimit(RLIMIT_FSIZE, &bounds);
+        end_line_of(&captured, iter++); /* no room yet */
+        end_line_of(&captured, 77777777);
+        _exit(is_quiet && captured.log.left_out == 0 && captured.log.waiting_bytes == 0 ? 0 : 1);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    assert_int_equal(status, 0);
+    char path[PATH_BYTES_MAX], line[256];
+    snprintf(path, sizeof(path), "%s/log.jsonl", folder);
+    FILE *file = fopen(path, "r");
+    int64_t last = -1, count = 0;
+    while (fgets(line, sizeof(line), file)) {
+        json_t *json = json_loads(line, JSON_REJECT_DUPLICATES, NULL);
+        assert_non_null(json);
+        int64_t iter = (int64_t)number_of(json, "iter");
+        assert_true(iter > last);
+        last = iter;
+        count++;
+        json_decref(json);
+    }
+    fclose(file);
+    assert_int_equal(last, 77777777);
+    assert_true(count > 10000);
+    remove_log();
+}
+
+static void test_removed_file_is_made_anew(void **state)
+{
+    (void)state;
+    Captured captured;
+    remove_log();
+    open_captured(&captured);
+    end_line_of(&captured, 1);
+    remove_log();
+    end_line_of(&captured, 2);
+    end_line_of(&captured, 3);
+    assert_int_equal(iter_of_line(0), 2);
+    assert_int_equal(iter_of_line(1), 3);
+    char path[PATH_BYTES_MAX], moved[PATH_BYTES_MAX];
+    snprintf(path, sizeof(path), "%s/log.jsonl", folder);
+    snprintf(moved, sizeof(moved), "%s/moved", folder);
+    assert_int_equal(rename(path, moved), 0);
+    FILE *other = fopen(path, "w"); /* somebody has turned it over */
+    fputs("{\"iter\":4}\n", other);
+    fclose(other);
+    end_line_of(&captured, 5);
+    assert_int_equal(iter_of_line(0), 4);
+    assert_int_equal(iter_of_line(1), 5);
+    unlink(moved);
+    close_captured(&captured);
+    free(captured.console);
+}
+
+static void test_log_that_is_a_pipe(void **state)
+{
+    (void)state;
+    char path[PATH_BYTES_MAX];
+    Log log;
+    Error error;
+    remove_log();
+    snprintf(path, sizeof(path), "%s/log.jsonl", folder);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(log_init(&log, folder, &error), -1);
+    assert_non_null(strstr(error.text, "log.jsonl: expected a regular file"));
+    remove_log();
 }
 
 static void test_out_dir_that_cannot_be(void **state)
@@ -294,6 +438,10 @@ int main(void)
         cmocka_unit_test(test_step),
         cmocka_unit_test(test_other_events),
         cmocka_unit_test(test_append_after_half_a_line),
+        cmocka_unit_test(test_full_disk_glues_no_events),
+        cmocka_unit_test(test_disk_that_stays_full),
+        cmocka_unit_test(test_removed_file_is_made_anew),
+        cmocka_unit_test(test_log_that_is_a_pipe),
         cmocka_unit_test(test_out_dir_that_cannot_be),
         cmocka_unit_test(test_silent),
         cmocka_unit_test(test_durations),

@@ -121,9 +121,17 @@ static char *draw(Model *fake, int block_size, int vocab_size, const Options *op
     model.table.shape = (ModelShape){.block_size = block_size, .vocab_size = vocab_size};
     char *text = NULL;
     size_t bytes = 0;
+    Prompt prompt;
+    static Options own;
+    own = *options;
+    own.vocab_size = vocab_size;
+    if (prompt_init(&prompt, &own, error) != 0) {
+        return NULL;
+    }
     FILE *out = open_memstream(&text, &bytes);
-    int status = sample(out, options, samples, &model, error);
+    int status = sample(out, options, samples, &prompt, &model, error);
     fclose(out);
+    prompt_release(&prompt);
     if (status != 0) {
         free(text);
         return NULL;

@@ -1,10 +1,12 @@
 #define _GNU_SOURCE
 #include "llmc/compute/cpu_levels.h"
 
+#include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 const char *cpu_level_name(const CpuLevel *level)
@@ -71,8 +73,18 @@ const Backend *cpu_backend(Error *error)
     return NULL;
 }
 
+/* What was started by its link in /proc is called `exe` there, and `pgrep train_gpt2` does not find it. */
+static void take_name_back(void)
+{
+    char name[16] = "";
+    if (prctl(PR_GET_NAME, name) == 0 && strcmp(name, "exe") == 0) {
+        prctl(PR_SET_NAME, program_invocation_short_name);
+    }
+}
+
 void cpu_spin_briefly(char **argv)
 {
+    take_name_back();
     if (!getenv("OMP_WAIT_POLICY") && !getenv("GOMP_SPINCOUNT") && setenv("GOMP_SPINCOUNT", "1000", 1) == 0) {
         execv("/proc/self/exe", argv); /* where that cannot be, threads spin for longer: only slower */
     }

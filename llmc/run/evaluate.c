@@ -15,7 +15,7 @@ typedef struct Split {
     int is_sampled; /* else in file order */
 } Split;
 
-enum { SUM_LOSS, SUM_BAD, SUM_STOPPED, SUMS }; /* what ranks add up */
+enum { SUM_LOSS, SUM_BAD, SUM_STOPPED, SUM_FAILED, SUMS }; /* what ranks add up */
 
 static int64_t window_at(const Split *split, int64_t n)
 {
@@ -79,14 +79,17 @@ static int sum_split(int64_t sums[SUMS], const EvaluateArgs *args, const Split *
     return status;
 }
 
-/* Returns -1 with *error, 0 when stopped, 1 with the loss. */
+/* Returns -1 with *error at the ranks that failed, 0 when stopped, 1 with the loss. */
 static int evaluate_split(double *loss, const EvaluateArgs *args, const Split *split, Error *error)
 {
     int64_t sums[SUMS];
     if (sum_split(sums, args, split, error) != 0) {
-        return -1;
+        sums[SUM_FAILED] = 1; /* all ranks learn of it here: none waits for this one */
     }
     comm_sum_int64(sums, SUMS);
+    if (sums[SUM_FAILED] > 0) {
+        return -1;
+    }
     *loss = sums[SUM_BAD] > 0 ? NAN : (double)sums[SUM_LOSS] / EXACT_SCALE;
     return sums[SUM_STOPPED] == 0;
 }
@@ -94,6 +97,7 @@ static int evaluate_split(double *loss, const EvaluateArgs *args, const Split *s
 int evaluate(EvaluateResult *result, const EvaluateArgs *args, Error *error)
 {
     memset(result, 0, sizeof(*result));
+    error->text[0] = '\0';
     int64_t val_windows = data_set_windows(args->val_set);
     int64_t train_windows = data_set_windows(args->train_set);
     int64_t wanted = args->iters > 0 ? args->iters * args->batch_size : val_windows;

@@ -2,15 +2,23 @@
 #include "llmc/run/log.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-#include "llmc/base/file.h"
 #include "llmc/base/format.h"
+#include "llmc/base/memory.h"
 #include "llmc/run/json_text.h"
 
 enum { NUMBER_BYTES = 32, TAIL_BYTES = 1 << 16 };
+
+static int open_file(const char *path)
+{
+    return open(path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
+}
 
 int log_init(Log *log, const char *out_dir, Error *error)
 {
@@ -19,41 +27,120 @@ int log_init(Log *log, const char *out_dir, Error *error)
     if (!out_dir) {
         return 0;
     }
-    char path[PATH_BYTES_MAX];
     if (folder_create(out_dir, error) != 0) {
         return error_prefix(error, "out_dir");
     }
-    if (path_join(path, out_dir, "log.jsonl", error) != 0) {
+    if (path_join(log->path, out_dir, "log.jsonl", error) != 0) {
         return -1;
     }
-    log->file = fopen(path, "ae+");
-    if (!log->file) {
-        return error_set(error, "%s: cannot open for appending: %s; choose another out_dir", path,
+    log->descriptor = open_file(log->path);
+    if (log->descriptor < 0) {
+        return error_set(error, "%s: cannot open for appending: %s; choose another out_dir", log->path,
                          strerror(errno));
     }
+    struct stat status;
+    if (fstat(log->descriptor, &status) != 0 || S_ISFIFO(status.st_mode)) {
+        close(log->descriptor);
+        return error_set(error, "%s: expected a regular file, found a pipe; choose another out_dir",
+                         log->path);
+    }
+    log->waiting = memory_alloc(LOG_WAITING_BYTES, 1, "events");
+    log->file = open_memstream(&log->event, &log->event_bytes);
+    CHECK(log->file, "out of memory");
     /* A run that was killed may have left half a line: it must not swallow the next one. */
-    if (fseek(log->file, -1, SEEK_END) == 0 && getc(log->file) != '\n') {
-        fputc('\n', log->file);
+    char last;
+    if (status.st_size > 0 && pread(log->descriptor, &last, 1, status.st_size - 1) == 1 && last != '\n') {
+        log->waiting[log->waiting_bytes++] = '\n';
     }
     return 0;
+}
+
+/* Somebody may have removed or replaced the file: what is still written to it would be lost. 0, or -1 with
+ * errno while there can be none. */
+static int follow_file(Log *log)
+{
+    struct stat named, open_one;
+    int is_gone = stat(log->path, &named) != 0
+                      ? errno == ENOENT || errno == ENOTDIR
+                      : fstat(log->descriptor, &open_one) == 0 &&
+                            (named.st_ino != open_one.st_ino || named.st_dev != open_one.st_dev);
+    if (!is_gone) {
+        return 0;
+    }
+    int descriptor = open_file(log->path);
+    if (descriptor < 0) {
+        return -1;
+    }
+    close(log->descriptor);
+    log->descriptor = descriptor;
+    error_print("%s: was removed or replaced while in use; the log goes on in a new file", log->path);
+    char *end = log->is_half ? memchr(log->waiting, '\n', log->waiting_bytes) : NULL;
+    if (end) { /* its begin is gone */
+        log->waiting_bytes -= (size_t)(end + 1 - log->waiting);
+        memmove(log->waiting, end + 1, log->waiting_bytes);
+        log->is_half = 0;
+        log->left_out++;
+    }
+    return 0;
+}
+
+/* As much as there is room for. 0, or -1 with errno. */
+static int write_waiting(Log *log)
+{
+    if (follow_file(log) != 0) {
+        return -1;
+    }
+    while (log->waiting_bytes > 0) {
+        ssize_t written = write(log->descriptor, log->waiting, log->waiting_bytes);
+        if (written < 0 && errno == EINTR) {
+            continue;
+        }
+        if (written <= 0) {
+            errno = written == 0 ? ENOSPC : errno;
+            return -1;
+        }
+        log->is_half = log->waiting[written - 1] != '\n';
+        log->waiting_bytes -= (size_t)written;
+        memmove(log->waiting, log->waiting + written, log->waiting_bytes);
+    }
+    return 0;
+}
+
+/* Ends an event, and writes it. A full disk does not stop training. */
+static void end_line(Log *log)
+{
+    fputs("}\n", log->file);
+    fflush(log->file);
+    if (log->event_bytes <= LOG_WAITING_BYTES - log->waiting_bytes) {
+        memcpy(log->waiting + log->waiting_bytes, log->event, log->event_bytes);
+        log->waiting_bytes += log->event_bytes;
+    } else {
+        log->left_out++;
+    }
+    rewind(log->file);
+    int has_failed = write_waiting(log) != 0;
+    if (has_failed && !log->is_failed) {
+        error_print("%s: cannot write: %s; the run goes on, and keeps events until there is room", log->path,
+                    strerror(errno));
+    } else if (!has_failed && log->left_out > 0) {
+        error_print("%s: written again; %" PRId64 " events are left out", log->path, log->left_out);
+        log->left_out = 0;
+    }
+    log->is_failed = has_failed;
 }
 
 void log_release(Log *log)
 {
     if (log->file) {
+        if (log->waiting_bytes > 0 && write_waiting(log) != 0) {
+            error_print("%s: cannot write: %s; the last events are lost", log->path, strerror(errno));
+        }
         fclose(log->file);
+        free(log->event);
+        memory_free(log->waiting);
+        close(log->descriptor);
     }
     memset(log, 0, sizeof(*log));
-}
-
-/* Flush one line of the file. A full disk does not stop training. */
-static void end_line(Log *log)
-{
-    fputs("}\n", log->file);
-    if ((fflush(log->file) != 0 || ferror(log->file)) && !log->is_failed) {
-        log->is_failed = 1;
-        error_print("log.jsonl: cannot write: %s; the run goes on", strerror(errno));
-    }
 }
 
 /* `,"name":1.5` */
@@ -234,6 +321,17 @@ void log_snapshot(Log *log, int64_t iter, const char *file, uint64_t bytes, doub
         fprintf(log->file, ",\"bytes\":%" PRIu64, bytes);
         add_number(log, "stall_ms", stall_ms);
         add_number(log, "write_ms", write_ms);
+        end_line(log);
+    }
+}
+
+void log_snapshot_failed(Log *log, int64_t iter, const char *file, const char *reason)
+{
+    if (log->console && log->file) {
+        fprintf(log->file, "{\"event\":\"snapshot_failed\",\"iter\":%" PRId64 ",\"file\":", iter);
+        json_print_string(log->file, file);
+        fputs(",\"reason\":", log->file);
+        json_print_string(log->file, reason);
         end_line(log);
     }
 }

@@ -1,5 +1,9 @@
 /* What a run tells: console lines for people, out_dir/log.jsonl for programs. Every event appears in both,
  * from the same numbers. Ranks other than 0 open no log, and all calls are silent there.
+ *
+ * Neither ends a run. Events that cannot be written (a full disk) wait in memory and follow, in order and
+ * whole, once there is room; what no longer fits there is left out, and counted. A log.jsonl that somebody
+ * removes or replaces is made anew. Both are said on stderr.
  */
 #ifndef LLMC_RUN_LOG_H
 #define LLMC_RUN_LOG_H
@@ -8,6 +12,7 @@
 #include <stdio.h>
 
 #include "llmc/base/error.h"
+#include "llmc/base/file.h"
 #include "llmc/run/options.h"
 
 #ifdef __cplusplus
@@ -17,9 +22,19 @@ extern "C" {
 /* Owned by the caller: log_init (or all zero for a silent one), log_release. */
 typedef struct Log {
     FILE *console; /* NULL: silent */
-    FILE *file;    /* log.jsonl; NULL: console only */
-    int is_failed; /* writing failed once: said, then no more */
+    FILE *file;    /* one event of log.jsonl, in memory; NULL: console only */
+    char *event;   /* its text */
+    size_t event_bytes;
+    int descriptor; /* of log.jsonl */
+    char path[PATH_BYTES_MAX];
+    char *waiting; /* (LOG_WAITING_BYTES) events that are not written yet */
+    size_t waiting_bytes;
+    int is_half;      /* the first of them is written in part */
+    int64_t left_out; /* events that did not fit */
+    int is_failed;    /* the last attempt failed, which was said */
 } Log;
+
+enum { LOG_WAITING_BYTES = 1 << 20 };
 
 /* Append to out_dir/log.jsonl, making out_dir; out_dir NULL: console only. -1 with *error. */
 int log_init(Log *log, const char *out_dir, Error *error);
@@ -56,6 +71,8 @@ void log_skip(Log *log, int64_t iter, const char *reason);
 void log_eval(Log *log, int64_t iter, double train_loss, double val_loss, double left_ms);
 /* file: name in out_dir. stall_ms: training waited so long. */
 void log_snapshot(Log *log, int64_t iter, const char *file, uint64_t bytes, double stall_ms, double write_ms);
+/* A snapshot that could not be written; reason as on stderr. No console line. */
+void log_snapshot_failed(Log *log, int64_t iter, const char *file, const char *reason);
 /* Always the last line. */
 void log_end(Log *log, int64_t iter, uint64_t weights_hash, const char *reason);
 

@@ -1,6 +1,9 @@
 #include "llmc/run/program.h"
 
+#include <errno.h>
+#include <signal.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "llmc/comm/comm.h"
 #include "llmc/run/agree.h"
@@ -22,34 +25,45 @@ static int was_cut(const Options *options)
 static int carry_out(EndReason *reason, Run *run, Error *error)
 {
     *reason = END_DONE;
+    error->text[0] = '\0';
     if (run->options.eval_only && run_evaluate(run, -1, error) != 0) {
-        return -1;
+        *reason = END_FAILED;
     }
     if (run->is_training && train(reason, run, error) != 0) {
         return -1;
     }
-    if (*reason == END_DONE && run_sample(run, error) != 0) {
-        return -1;
-    }
+    int64_t has_failed = *reason == END_DONE && (run_export(run, error) != 0 || run_sample(run, error) != 0);
+    comm_await_max_int64(&has_failed); /* rank 0 does these alone */
+    *reason = has_failed ? END_FAILED : *reason;
     *reason = *reason == END_DONE && was_cut(&run->options) ? END_SIGNAL : *reason;
     return 0;
 }
 
+/* Help is nothing but what is printed. Its reader may have enough of it, as `head` does. */
+static void print_help(void)
+{
+    signal(SIGPIPE, SIG_DFL);
+    options_print_help(stdout);
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        error_exit(EXIT_FAILED, "stdout: cannot write: %s", strerror(errno));
+    }
+}
+
 int program_run(const char *name, OpenDevice *open_device, int argc, char **argv)
 {
-    Error error = {""};
+    Error error = {.text = ""};
     error_set_program(name);
     stop_install();
     if (comm_init(&argc, &argv, &error) != 0) {
-        error_exit(EXIT_FAILED, "%s", error.text);
+        error_exit(error_exit_code(&error), "%s", error.text);
     }
 
     Options options;
     if (options_parse(&options, argc, argv, &error) != 0) {
-        error_exit(EXIT_FAILED, "%s", error.text);
+        error_exit(error_exit_code(&error), "%s", error.text);
     }
     if (options.is_help) {
-        options_print_help(stdout);
+        print_help();
         comm_finish();
         return EXIT_DONE;
     }
@@ -57,18 +71,18 @@ int program_run(const char *name, OpenDevice *open_device, int argc, char **argv
     /* First of all: ranks with other options would open other devices, in other conversations. */
     comm_set_timeout((double)options.comm_timeout);
     if (agree_on_options(&options, &error) != 0) {
-        error_exit(EXIT_FAILED, "%s", error.text);
+        error_exit(error_exit_code(&error), "%s", error.text);
     }
     const Backend *backend = open_device(&options, &error);
     Run run;
     if (!backend || run_open(&run, &options, backend, &error) != 0) {
-        error_exit(EXIT_FAILED, "%s", error.text);
+        error_exit(error_exit_code(&error), "%s", error.text);
     }
 
     stop_in_order();
     EndReason reason;
     if (carry_out(&reason, &run, &error) != 0) {
-        error_exit(EXIT_FAILED, "%s", error.text);
+        error_exit(error_exit_code(&error), "%s", error.text);
     }
     int exit_code = run_finish(&run, reason, &error);
     if (error.text[0]) {

@@ -97,6 +97,34 @@ static int open_log(Run *run, Error *error)
     return run->is_training ? snapshot_remove_leftovers(options->out_dir, error) : 0;
 }
 
+static int64_t sample_count(const Options *options)
+{
+    return options->num_samples == 0 && options->sample_only ? SAMPLES_STANDARD : options->num_samples;
+}
+
+/* What is used at the end is looked at before the first update. */
+static int open_prompt(Run *run, Error *error)
+{
+    return run->rank == 0 && sample_count(&run->options) > 0 ? prompt_init(&run->prompt, &run->options, error)
+                                                             : 0;
+}
+
+static int check_exports(const Run *run, Error *error)
+{
+    const Options *options = &run->options;
+    if (run->rank != 0) {
+        return 0;
+    }
+    if (options->export_hf[0] &&
+        export_check_hugging_face(options->export_hf, &run->model.table.shape, error) != 0) {
+        return error_prefix(error, "export_hf");
+    }
+    if (options->export_llmc[0] && export_check_llmc(options->export_llmc, error) != 0) {
+        return error_prefix(error, "export_llmc");
+    }
+    return 0;
+}
+
 static int open_parts(Run *run, Origin *origin, const Backend *backend, Error *error)
 {
     Options *options = &run->options;
@@ -114,7 +142,8 @@ static int open_parts(Run *run, Origin *origin, const Backend *backend, Error *e
     if (run->train_set) {
         run->data_fingerprint = data_set_fingerprint(run->train_set);
     }
-    if (create_model(run, origin, backend, error) != 0 || open_log(run, error) != 0) {
+    if (open_prompt(run, error) != 0 || create_model(run, origin, backend, error) != 0 ||
+        check_exports(run, error) != 0 || open_log(run, error) != 0) {
         return -1; /* a model that does not fit leaves no folder behind */
     }
     if (run->rank == 0) {
@@ -194,6 +223,7 @@ int run_open(Run *run, const Options *options, const Backend *backend, Error *er
         return -1;
     }
     run->step = origin.step;
+    run->first_step = origin.step;
     run->saved_step = origin.snapshot ? origin.step : -1;
     run->begun_step = run->saved_step;
     run->best_loss = origin.best_loss;
@@ -234,6 +264,7 @@ void run_close(Run *run)
     snapshot_writer_free(run->writer);
     run->writer = NULL;
     log_release(&run->log);
+    prompt_release(&run->prompt);
     data_set_free(run->train_set);
     data_set_free(run->val_set);
     run_model_release(&run->model);
@@ -269,19 +300,24 @@ int run_evaluate(Run *run, double left_ms, Error *error)
 int run_sample(Run *run, Error *error)
 {
     const Options *options = &run->options;
-    int64_t samples = options->num_samples;
-    if (samples == 0 && options->sample_only) {
-        samples = SAMPLES_STANDARD;
-    }
+    int64_t samples = sample_count(options);
     if (samples == 0 || run->rank != 0) {
         return 0;
     }
-    return sample(stdout, options, samples, &run->model, error);
+    int status = sample(stdout, options, samples, &run->prompt, &run->model, error);
+    if (status != 0 && !options->sample_only) {
+        error_print("%s; the run goes on", error->text); /* the console does not end what was trained */
+        status = 0;
+    }
+    return status;
 }
 
-static int export_model(Run *run, Error *error)
+int run_export(Run *run, Error *error)
 {
     const Options *options = &run->options;
+    if (run->rank != 0) {
+        return 0;
+    }
     StateSource source = run_model_source(&run->model);
     if (options->export_hf[0]) {
         if (export_hugging_face(options->export_hf, &run->model.table, &source, error) != 0) {
@@ -321,15 +357,39 @@ static int end_bad_steps(const Run *run, Error *error)
     return EXIT_FAULT;
 }
 
+/* A rank cannot go on, but the weights are whole: what was made of them since the last snapshot is saved,
+ * also where snapshots are switched off. The rank that failed then speaks; the others wait until it ends
+ * them. */
+static int end_failed(Run *run, Error *error)
+{
+    if (run->step > run->first_step) {
+        run_save(run);
+        run_save_finish(run);
+    }
+    log_end(&run->log, run->step, run_model_hash(&run->model), "failed");
+    int64_t nothing = 0;
+    comm_await_max_int64(&nothing);
+    while (!error->text[0]) {
+        comm_barrier();
+    }
+    char way_out[ERROR_WAY_OUT_BYTES];
+    error_way_out(way_out);
+    if (run->step > run->first_step || error->may_pass) {
+        size_t used = strlen(error->text);
+        snprintf(error->text + used, sizeof(error->text) - used, "; %s", way_out);
+    }
+    return error_exit_code(error);
+}
+
 int run_finish(Run *run, EndReason reason, Error *error)
 {
     static const char *const names[] = {
         [END_DONE] = "done", [END_SIGNAL] = "signal", [END_BAD_STEPS] = "bad_steps"};
+    if (reason == END_FAILED) {
+        return end_failed(run, error);
+    }
     error->text[0] = '\0';
     run_save_finish(run);
-    if (reason == END_DONE && run->rank == 0 && export_model(run, error) != 0) {
-        return EXIT_FAILED;
-    }
     uint64_t hash = run_model_hash(&run->model);
     log_end(&run->log, run->step, hash, names[reason]);
     if (reason == END_BAD_STEPS) {

@@ -9,6 +9,7 @@
 #include "llmc/data/dataset.h"
 #include "llmc/run/log.h"
 #include "llmc/run/options.h"
+#include "llmc/run/prompt.h"
 #include "llmc/run/run_model.h"
 #include "llmc/snapshot/writer.h"
 
@@ -19,7 +20,7 @@ extern "C" {
 #define PROGRAM_VERSION "0.1.0"
 
 /* Why a run ended, as log.jsonl names it. */
-typedef enum EndReason { END_DONE, END_SIGNAL, END_BAD_STEPS } EndReason;
+typedef enum EndReason { END_DONE, END_SIGNAL, END_BAD_STEPS, END_FAILED } EndReason;
 
 /* Where the plans in use come from. */
 typedef enum PlansOrigin { PLANS_NONE, PLANS_TIMED, PLANS_REPEATED } PlansOrigin;
@@ -33,12 +34,14 @@ typedef struct Run {
     DataSet *val_set;   /* NULL where nothing is evaluated */
     uint64_t data_fingerprint;
     Log log;
-    char *plans; /* how products are computed (model/plans.h), for snapshots: those in use, else what the
+    Prompt prompt; /* rank 0, where samples are asked for */
+    char *plans;   /* how products are computed (model/plans.h), for snapshots: those in use, else what the
                     snapshot had, for the device they are for; NULL for none */
     PlansOrigin plans_origin;
     int is_training; /* updates are left to make */
 
     int64_t step;           /* updates made: the next one is update `step` */
+    int64_t first_step;     /* updates made before this process */
     double best_loss;       /* lowest validation loss so far, INFINITY before the first */
     int64_t bad_steps;      /* skipped in a row just before */
     SnapshotWriter *writer; /* made by the first snapshot, on rank 0 */
@@ -59,7 +62,8 @@ int run_create_model(Run *run, const Backend *backend, const ModelConfig *standa
 /* What a user should know of them. */
 void run_print_plans(const Run *run, FILE *out);
 
-/* Evaluate both splits now and tell. -1 with *error (bad data); 0 also when a signal cut it short. */
+/* Evaluate both splits now and tell. -1 on all ranks when data cannot be read, with *error at those that
+ * could not and an empty one at the others; 0 also when a signal cut it short. */
 int run_evaluate(Run *run, double left_ms, Error *error);
 
 /* save.c. Begin a snapshot of the state after `step` updates, on rank 0: training goes on while it is
@@ -72,11 +76,16 @@ void run_save_poll(Run *run);
 /* Wait until no snapshot is in flight, and tell. */
 void run_save_finish(Run *run);
 
-/* Sample if asked for, on rank 0. -1 with *error. */
+/* Export if asked for, on rank 0. -1 with *error. */
+int run_export(Run *run, Error *error);
+
+/* Sample if asked for, on rank 0. -1 with *error, when samples are all that is asked for and cannot be
+ * printed. */
 int run_sample(Run *run, Error *error);
 
-/* What is due at the end: exports, the last line, the hash of the weights. Returns the exit code,
- * with *error set or empty. */
+/* What is due at the end: the last line, the hash of the weights; after END_FAILED, for which *error is that
+ * of train, a snapshot of what was made since the last one. Returns the exit code, with *error set or empty.
+ * Ranks that have not failed themselves do not return from END_FAILED. */
 int run_finish(Run *run, EndReason reason, Error *error);
 
 #ifdef __cplusplus

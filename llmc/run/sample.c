@@ -1,16 +1,14 @@
 #define _GNU_SOURCE
 #include "llmc/run/sample.h"
 
+#include <errno.h>
 #include <string.h>
 
-#include "llmc/base/file.h"
 #include "llmc/base/math.h"
 #include "llmc/base/memory.h"
 #include "llmc/base/random.h"
 #include "llmc/run/stop.h"
 #include "llmc/text/tokenizer.h"
-
-enum { START_BYTES_MAX = 1 << 24 };
 
 /* Whether token a comes before token b: larger logit, then lower id. */
 static int is_before(const float *logits, int a, int b)
@@ -82,61 +80,12 @@ int sample_token(const float *logits, int count, double temperature, int64_t top
     return scratch[0]; /* one kept; or rounding left nothing for the last one */
 }
 
-/* The text that samples start with, in a block that the caller frees; NULL with *error. */
-static char *read_start(size_t *bytes, const Options *options, Error *error)
-{
-    char *text = NULL;
-    if (strncmp(options->start, "FILE:", 5) == 0) {
-        text = file_read(options->start + 5, START_BYTES_MAX, bytes, error);
-        if (!text) {
-            error_prefix(error, "start");
-            return NULL;
-        }
-    } else {
-        *bytes = strlen(options->start);
-        text = memory_alloc(*bytes + 1, 1, "start");
-        memcpy(text, options->start, *bytes + 1);
-    }
-    if (*bytes == 0) {
-        memory_free(text);
-        error_set(error, "%.500s: expected text to start from, found an empty file", options->start);
-        return NULL;
-    }
-    return text;
-}
-
-/* Tokens of a text, at most one a byte, into `tokens`. `<|endoftext|>` is the special token, as in nanoGPT's
- * sample.py. Returns how many. */
-static int64_t encode(int32_t *tokens, const Tokenizer *tokenizer, const char *text, size_t bytes)
-{
-    static const char name[] = "<|endoftext|>";
-    const size_t name_bytes = sizeof(name) - 1;
-    Encoder *encoder = encoder_create(tokenizer);
-    int64_t count = 0;
-    for (const char *end = text + bytes; text < end;) {
-        const char *special = memmem(text, (size_t)(end - text), name, name_bytes);
-        TokenBuffer piece = {0};
-        encoder_encode(encoder, &piece, text, (size_t)((special ? special : end) - text));
-        for (size_t i = 0; i < piece.count; i++) {
-            tokens[count++] = piece.tokens[i];
-        }
-        token_buffer_release(&piece);
-        if (special) {
-            tokens[count++] = TOKENIZER_EOT;
-        }
-        text = special ? special + name_bytes : end;
-    }
-    encoder_free(encoder);
-    return count;
-}
-
 /* One sequence and what its model has cached of it. */
 typedef struct Sampler {
     RunModel *model;
     const Options *options;
     Tokenizer *tokenizer;
-    int32_t *prompt;
-    int64_t prompt_count;
+    const Prompt *prompt;
     int32_t *window; /* the tokens that the cache holds, at most block_size */
     int window_count;
     float *logits; /* (V) after the last of them */
@@ -174,10 +123,17 @@ static void read_prompt(Sampler *sampler)
 {
     RunModel *model = sampler->model;
     int block_size = model->table.shape.block_size;
-    int count = sampler->prompt_count < block_size ? (int)sampler->prompt_count : block_size;
-    memcpy(sampler->window, sampler->prompt + sampler->prompt_count - count, (size_t)count * sizeof(int32_t));
+    int count = sampler->prompt->count < block_size ? (int)sampler->prompt->count : block_size;
+    memcpy(sampler->window, sampler->prompt->tokens + sampler->prompt->count - count,
+           (size_t)count * sizeof(int32_t));
     sampler->window_count = count;
     model->backend->decode(model->model, sampler->window, count, 0, sampler->logits);
+}
+
+/* Told to end, or nobody reads what is drawn. */
+static int is_ending(const Sampler *sampler)
+{
+    return stop_requested() || ferror(sampler->out);
 }
 
 static void draw_one(Sampler *sampler, int64_t index)
@@ -187,12 +143,12 @@ static void draw_one(Sampler *sampler, int64_t index)
     int candidates = V < TOKENIZER_VOCAB ? V : TOKENIZER_VOCAB; /* ids beyond have no text */
     RandomKey key = {.seed = (uint64_t)options->seed, .purpose = RANDOM_SAMPLE, .step = (uint32_t)index};
     TextStream stream = {0};
-    for (int64_t i = 0; i < sampler->prompt_count; i++) {
-        print_token(sampler, &stream, sampler->prompt[i]);
+    for (int64_t i = 0; i < sampler->prompt->count; i++) {
+        print_token(sampler, &stream, sampler->prompt->tokens[i]);
     }
     fflush(sampler->out);
     read_prompt(sampler);
-    for (int64_t i = 0; i < options->max_new_tokens && !stop_requested(); i++) {
+    for (int64_t i = 0; i < options->max_new_tokens && !is_ending(sampler); i++) {
         uint32_t numbers[4];
         random_block(numbers, &key, (uint64_t)i);
         double uniform = (double)((uint64_t)numbers[0] << 21 | numbers[1] >> 11) * 0x1p-53;
@@ -210,41 +166,25 @@ static void draw_one(Sampler *sampler, int64_t index)
     fflush(sampler->out);
 }
 
-static int check_prompt(const Sampler *sampler, Error *error)
+int sample(FILE *out, const Options *options, int64_t samples, const Prompt *prompt, RunModel *model,
+           Error *error)
 {
-    int V = sampler->model->table.shape.vocab_size;
-    for (int64_t i = 0; i < sampler->prompt_count; i++) {
-        if (sampler->prompt[i] >= V) {
-            return error_set(error,
-                             "start: token %d is beyond the model's vocab_size=%d; choose another start",
-                             sampler->prompt[i], V);
-        }
-    }
-    return 0;
-}
-
-int sample(FILE *out, const Options *options, int64_t samples, RunModel *model, Error *error)
-{
-    size_t bytes;
-    char *text = read_start(&bytes, options, error);
-    if (!text) {
-        return -1;
-    }
     const ModelShape *shape = &model->table.shape;
-    Sampler sampler = {.model = model, .options = options, .out = out};
+    Sampler sampler = {.model = model, .options = options, .prompt = prompt, .out = out};
     sampler.tokenizer = tokenizer_create();
-    sampler.prompt = memory_alloc(bytes, sizeof(int32_t), "start tokens");
-    sampler.prompt_count = encode(sampler.prompt, sampler.tokenizer, text, bytes);
-    memory_free(text);
     sampler.window = memory_alloc((size_t)shape->block_size, sizeof(int32_t), "sampling window");
     sampler.logits = memory_alloc((size_t)shape->vocab_size, sizeof(float), "logits");
     sampler.scratch = memory_alloc((size_t)shape->vocab_size, sizeof(int), "sampling scratch");
-    int status = check_prompt(&sampler, error);
-    for (int64_t i = 0; i < samples && status == 0 && !stop_requested(); i++) {
+    errno = 0;
+    for (int64_t i = 0; i < samples && !is_ending(&sampler); i++) {
         draw_one(&sampler, i);
     }
+    int status = 0;
+    if (ferror(out)) {
+        status = error_set(error, "samples: cannot write to stdout: %s",
+                           errno ? strerror(errno) : "an earlier line failed");
+    }
     tokenizer_free(sampler.tokenizer);
-    memory_free(sampler.prompt);
     memory_free(sampler.window);
     memory_free(sampler.logits);
     memory_free(sampler.scratch);

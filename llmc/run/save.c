@@ -56,14 +56,15 @@ void run_save_poll(Run *run)
     if (!run->writer || !snapshot_writer_poll(run->writer, &result)) {
         return;
     }
+    char name[64];
+    snprintf(name, sizeof(name), "step-%08" PRId64 ".snap", result.step);
     if (result.has_failed) {
         run->failed_snapshots++;
         run->begun_step = -1;
         error_print("%s; the run goes on without this snapshot", result.error.text);
+        log_snapshot_failed(&run->log, result.step, name, result.error.text);
         return;
     }
-    char name[64];
-    snprintf(name, sizeof(name), "step-%08" PRId64 ".snap", result.step);
     log_snapshot(&run->log, result.step, name, result.bytes, result.stall_ms, result.write_ms);
     run->saved_step = result.step;
     error_set_way_out("newest good snapshot: %s; run again to go on from it", name);

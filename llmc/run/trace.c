@@ -92,8 +92,9 @@ static char *print_events(const Trace *trace, size_t *bytes)
     return text;
 }
 
-/* Write the events of all ranks: every rank in turn sends its text, rank 0 keeps it. */
-static int write_events(AtomicFile *file, const char *own, size_t own_bytes, Error *error)
+/* Write the events of all ranks: every rank in turn sends its text, rank 0 keeps it unless its status is bad
+ * already. */
+static int write_events(AtomicFile *file, int status, const char *own, size_t own_bytes, Error *error)
 {
     static const char head[] = "{\"traceEvents\":[\n",
                       foot[] = "{\"name\":\"end\",\"ph\":\"M\",\"pid\":0}]}\n";
@@ -101,7 +102,9 @@ static int write_events(AtomicFile *file, const char *own, size_t own_bytes, Err
     uint64_t *bytes = memory_alloc((size_t)count, sizeof(*bytes), "trace sizes");
     comm_gather_uint64(own_bytes, bytes);
     int is_writer = comm_rank() == 0;
-    int status = is_writer ? atomic_file_write(file, head, sizeof(head) - 1, error) : 0;
+    if (is_writer && status == 0) {
+        status = atomic_file_write(file, head, sizeof(head) - 1, error);
+    }
     for (int rank = 0; rank < count; rank++) {
         char *text = memory_alloc(bytes[rank], 1, "trace");
         if (rank == comm_rank()) {
@@ -125,13 +128,14 @@ int trace_write(const Trace *trace, const char *out_dir, Error *error)
     char path[PATH_BYTES_MAX];
     AtomicFile file = {.descriptor = -1};
     int is_writer = comm_rank() == 0;
+    int status = 0;
     if (is_writer &&
         (path_join(path, out_dir, "trace.json", error) != 0 || atomic_file_init(&file, path, error) != 0)) {
-        return -1;
+        status = -1; /* the others send their events all the same */
     }
     size_t bytes = 0;
     char *text = print_events(trace, &bytes);
-    int status = write_events(&file, text, bytes, error);
+    status = write_events(&file, status, text, bytes, error);
     if (is_writer && status == 0) {
         status = atomic_file_commit(&file, error);
     }

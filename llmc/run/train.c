@@ -191,34 +191,36 @@ static void finish_pending(Loop *loop)
 
 /* ---- one update ---------------------------------------------------------------------------------------- */
 
-/* Whether any rank was asked to stop. Collective. */
-static int is_stopping(void)
+/* Whether any rank was asked to stop, and why: a signal's number or STOP_FAILED. Collective. */
+static int why_stop(void)
 {
-    int64_t signal_number = stop_requested();
-    comm_max_int64(&signal_number, 1);
-    return signal_number != 0;
+    int64_t reason = stop_requested();
+    comm_max_int64(&reason, 1);
+    return (int)reason;
 }
 
 /* Forward and backward of this rank's slots. When a rank is asked to stop, all soon know, and go no further
  * than the slot at hand. Some may have begun the last one, whose backward all-reduces. So ranks agree once in
- * each step, at the latest before the last slot: all cut this step, or none. Returns 0 when all slots are
- * done, 1 when the step is cut: then nothing was updated, and whoever resumes repeats it; -1 with *error. */
+ * each step, at the latest before the last slot: all cut this step, or none. A rank that cannot read its data
+ * asks for the same. Returns 0 when all slots are done, 1 when the step is cut: then nothing was updated, and
+ * whoever resumes repeats it; -1 when it is cut because a rank failed, with *error there. */
 static int run_slots(Loop *loop, Error *error)
 {
     RunModel *model = &loop->run->model;
     int64_t step = loop->run->step;
     for (int k = 0; k < loop->slot_count; k++) {
         int is_last = k == loop->slot_count - 1;
-        if (is_last || stop_requested()) {
-            finish_pending(loop); /* no rank waits for others while they may wait for its device */
-            if (is_stopping()) {
-                return 1;
-            }
-        }
         const int32_t *tokens, *targets;
         double begin_ms = clock_ms();
         if (loader_next(loop->loader, &tokens, &targets, error) != 0) {
-            return -1;
+            stop_post_failure();
+        }
+        if (is_last || stop_requested()) {
+            finish_pending(loop); /* no rank waits for others while they may wait for its device */
+            int reason = why_stop();
+            if (reason) {
+                return reason == STOP_FAILED ? -1 : 1;
+            }
         }
         trace_add(&loop->trace, TRACE_DATA, "load", step, begin_ms);
         SlotContext context = {.step = (uint32_t)step,
@@ -311,7 +313,8 @@ static int check_ranks(const Run *run, Error *error)
     return agree_on(run_model_hash(&run->model), what, "resume from the newest snapshot", error);
 }
 
-/* What is due after an update, in the trace as part of that update. -1 with *error. */
+/* What is due after an update, in the trace as part of that update. Returns 0; 1 with *error when data cannot
+ * be read; -1 with *error when the weights are not what they should be. */
 static int run_due(Loop *loop, Error *error)
 {
     Run *run = loop->run;
@@ -320,7 +323,7 @@ static int run_due(Loop *loop, Error *error)
     if (options->eval_interval > 0 && (is_last || is_due(run->step, options->eval_interval))) {
         double begin_ms = clock_ms();
         if (run_evaluate(run, time_left_ms(loop, run->step), error) != 0) {
-            return -1;
+            return 1;
         }
         trace_add(&loop->trace, TRACE_TRAINING, "evaluate", run->step - 1, begin_ms);
     }
@@ -335,7 +338,8 @@ static int run_due(Loop *loop, Error *error)
     return 0;
 }
 
-/* A run that was stopped while it evaluated owes that evaluation; a fresh one begins with one. */
+/* Returns as run_due does. A run that was stopped while it evaluated owes that evaluation; a fresh one
+ * begins with one. */
 static int evaluate_first(Run *run, Error *error)
 {
     const Options *options = &run->options;
@@ -343,7 +347,7 @@ static int evaluate_first(Run *run, Error *error)
         (run->step > 0 && log_has_eval(options->out_dir, run->step))) {
         return 0;
     }
-    return run_evaluate(run, -1, error);
+    return run_evaluate(run, -1, error) != 0;
 }
 
 int train(EndReason *reason, Run *run, Error *error)
@@ -351,6 +355,7 @@ int train(EndReason *reason, Run *run, Error *error)
     const Options *options = &run->options;
     Loop loop;
     *reason = END_DONE;
+    error->text[0] = '\0';
     int status = loop_init(&loop, run, error);
     if (status == 0) {
         status = evaluate_first(run, error);
@@ -358,8 +363,7 @@ int train(EndReason *reason, Run *run, Error *error)
     while (status == 0 && run->step < options->max_iters) {
         int is_cut = train_step(&loop, error);
         if (is_cut) {
-            status = is_cut < 0 ? -1 : 0;
-            *reason = is_cut == 2 ? END_BAD_STEPS : END_SIGNAL;
+            *reason = is_cut < 0 ? END_FAILED : is_cut == 2 ? END_BAD_STEPS : END_SIGNAL;
             break;
         }
         if (run->bad_steps >= options->max_bad_steps) {
@@ -369,12 +373,17 @@ int train(EndReason *reason, Run *run, Error *error)
         status = run_due(&loop, error);
         run_save_poll(run);
     }
+    if (status > 0) {
+        *reason = END_FAILED;
+        status = 0;
+    }
     if (status == 0 && *reason == END_SIGNAL) {
         run_save(run);
     }
     run_save_finish(run);
-    if (status == 0) {
-        status = trace_write(&loop.trace, options->out_dir, error);
+    Error trace_error;
+    if (status == 0 && trace_write(&loop.trace, options->out_dir, &trace_error) != 0) {
+        error_print("%s; the run goes on without its trace", trace_error.text);
     }
     loop_release(&loop);
     return status;

@@ -8,9 +8,11 @@
 extern "C" {
 #endif
 
-/* Make the updates that are left, and what is due between them. -1 with *error when data are bad; else 0 and
- * why it ended. The state after the last whole update is saved, whatever the reason, unless snapshots are
- * switched off and no signal came. */
+/* Make the updates that are left, and what is due between them. 0 and why it ended: END_FAILED when data
+ * could not be read, with *error at the ranks that could not and an empty one at the others; all ranks end
+ * alike. The state after the last whole update is saved, unless snapshots are switched off and no signal
+ * came; after END_FAILED run_finish does. -1 with *error when there is nothing to save: no room, or ranks
+ * that differ. */
 int train(EndReason *reason, Run *run, Error *error);
 
 #ifdef __cplusplus

@@ -7,6 +7,7 @@
 
 #include "llmc/base/file.h"
 #include "llmc/base/memory.h"
+#include "llmc/snapshot/export_mark.h"
 #include "llmc/snapshot/export_vocabulary.h"
 #include "llmc/snapshot/import_source.h"
 #include "llmc/snapshot/safetensors.h"
@@ -60,6 +61,9 @@ static char *create_header(uint64_t *bytes, const ParamTable *table, Error *erro
 {
     SafeHeaderWriter writer = {0};
     int status = safe_header_writer_metadata(&writer, "format", "pt", error);
+    if (status == 0) {
+        status = safe_header_writer_metadata(&writer, EXPORT_MARK_KEY, EXPORT_MARK, error);
+    }
     for (int i = 0; i < table->count && status == 0; i++) {
         const ParamSpec *spec = &table->specs[i];
         char name[sizeof(spec->name) + 16];
@@ -95,8 +99,7 @@ static int write_weights(AtomicFile *file, const ParamTable *table, const StateS
     return status;
 }
 
-/* What transformers' GPT2Config needs to build this model; the rest is its default. */
-static char *create_config(const ModelShape *shape)
+char *export_config_json(const ModelShape *shape)
 {
     int is_gpt2_vocabulary = shape->vocab_size >= EXPORT_VOCABULARY_TOKENS;
     json_t *config = json_pack(
@@ -147,7 +150,8 @@ int export_hugging_face(const char *folder, const ParamTable *table, const State
 {
     char path[PATH_BYTES_MAX];
     AtomicFile file;
-    if (folder_create(folder, error) != 0 || path_join(path, folder, "model.safetensors", error) != 0 ||
+    if (export_check_hugging_face(folder, &table->shape, error) != 0 ||
+        path_join(path, folder, "model.safetensors", error) != 0 ||
         atomic_file_init(&file, path, error) != 0) {
         return -1;
     }
@@ -157,7 +161,7 @@ int export_hugging_face(const char *folder, const ParamTable *table, const State
     }
     /* The large file is what can fail; when it is complete, the small ones come first, so that weights never
      * stand beside another model's config. */
-    char *config = create_config(&table->shape);
+    char *config = export_config_json(&table->shape);
     int status = write_text(folder, "config.json", config, strlen(config), error);
     free(config);
     if (status == 0 && table->shape.vocab_size >= EXPORT_VOCABULARY_TOKENS) {
@@ -178,6 +182,7 @@ static int write_llmc(AtomicFile *file, const ParamTable *table, const StateSour
     int32_t header[LLMC_MODEL_HEADER_BYTES / 4] = {LLMC_MODEL_MAGIC,  LLMC_VERSION_FP32, shape->block_size,
                                                    shape->vocab_size, shape->n_layer,    shape->n_head,
                                                    shape->n_embd,     padded_vocab};
+    header[EXPORT_MARK_LLMC_INDEX] = EXPORT_MARK_LLMC;
     if (atomic_file_write(file, header, sizeof(header), error) != 0) {
         return -1;
     }
@@ -204,7 +209,7 @@ static int write_llmc(AtomicFile *file, const ParamTable *table, const StateSour
 int export_llmc(const char *path, const ParamTable *table, const StateSource *source, Error *error)
 {
     AtomicFile file;
-    if (atomic_file_init(&file, path, error) != 0) {
+    if (export_check_llmc(path, error) != 0 || atomic_file_init(&file, path, error) != 0) {
         return -1;
     }
     if (write_llmc(&file, table, source, error) != 0) {

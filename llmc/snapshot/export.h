@@ -1,4 +1,5 @@
-/* Weights for other programs. Each file appears whole or not at all, and replaces one of its name. */
+/* Weights for other programs. Each file appears whole or not at all. It replaces one of its name that was
+ * exported before, and no other: each carries a mark that only this program writes. */
 #ifndef LLMC_SNAPSHOT_EXPORT_H
 #define LLMC_SNAPSHOT_EXPORT_H
 
@@ -19,6 +20,11 @@ int export_hugging_face(const char *folder, const ParamTable *table, const State
 /* `--export_llmc=FILE`: llm.c's model file, version 3 (fp32), vocabulary padded with zeros to a multiple of
  * 128. */
 int export_llmc(const char *path, const ParamTable *table, const StateSource *source, Error *error);
+
+/* Whether these can be written, looked at before the run: -1 with *error when the place cannot be written, or
+ * a file there was not exported by this program. The first makes the folder; both leave nothing else. */
+int export_check_hugging_face(const char *folder, const ModelShape *shape, Error *error);
+int export_check_llmc(const char *path, Error *error);
 
 #ifdef __cplusplus
 }
