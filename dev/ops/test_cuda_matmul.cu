@@ -411,7 +411,7 @@ static void test_plans_decide_before_tables(void **state)
 static void test_timing_leaves_no_trace(void **state)
 {
     (void)state;
-    Error error = {.text = ""};
+    Error error = {};
     for (int slots : {1, 2}) {
         ModelConfig config = {};
         config.shape = ModelShape{8, 131, 2, 2, 16};

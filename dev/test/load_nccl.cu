@@ -5,7 +5,7 @@
 
 int main(void)
 {
-    Error error = {.text = ""};
+    Error error = {};
     const NcclLibrary *nccl = nccl_library(&error);
     if (!nccl) {
         printf("%s\n", error.text);

@@ -415,7 +415,7 @@ static void free_reducer(Reducer *self)
 
 static Reducer *create(const ReducerConfig *config, Error *error)
 {
-    Error own = {.text = ""};
+    Error own = {};
     const NcclLibrary *nccl = nccl_library(&own);
     if (check_versions(nccl ? nccl->version : 0, &own, error) != 0) {
         return NULL;
