@@ -17,18 +17,42 @@ train() {
     status=$?
 }
 
-# Two processes by RANK and WORLD_SIZE; the fault meets one of them (FAULT_RANK). Other tests take ports below
-# these, and the system those above.
-train_2() {
-    export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$((30000 + worker % 4 * 600 + RANDOM % 600))
-    local options=("${train_options[@]}" --comm_timeout="$(scaled 3)" "$@")
-    RANK=1 limited stdout.1 stderr.1 "${faulty[@]}" "$programs/train_gpt2" "${options[@]}" &
-    RANK=0 limited stdout stderr "${faulty[@]}" "$programs/train_gpt2" "${options[@]}"
-    status=$?
-    wait $!
-    status="$status $?"
-    unset WORLD_SIZE MASTER_ADDR MASTER_PORT
+# One of two processes, in the background: they differ by RANK. This shell becomes the program's watch.
+start_rank() { # RANK ARGUMENT...
+    export RANK=$1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port
+    shift
+    exec timeout --signal=USR2 --kill-after=5 "$limit" "${faulty[@]}" "$programs/train_gpt2" \
+        "${train_options[@]}" --comm_timeout="$(scaled 3)" "$@" >"stdout.$RANK" 2>"stderr.$RANK"
 }
+
+# Two processes with a launcher's manners: when one has failed, the other has time to find out, and is then told
+# to end by SIGTERM. Other tests take ports below these, and the system those above.
+train_2() {
+    local ranks=() ends=() rank first patience
+    port=$((30000 + worker % 4 * 600 + RANDOM % 600))
+    for rank in 0 1; do
+        start_rank $rank "$@" &
+        ranks[rank]=$!
+    done
+    wait -n -p first "${ranks[@]}"
+    ends[0]=$?
+    rank=0
+    [ "$first" = "${ranks[0]}" ] || rank=1 ends=([1]=${ends[0]})
+    if [ "${ends[rank]}" -ne 0 ]; then
+        (
+            trap 'kill $!; exit' TERM
+            sleep "$(scaled 6)" &
+            wait $! && kill -TERM "${ranks[1 - rank]}"
+        ) &
+        patience=$!
+    fi
+    wait "${ranks[1 - rank]}"
+    ends[1 - rank]=$?
+    [ -z "${patience:-}" ] || kill "$patience"
+    status="${ends[0]} ${ends[1]}"
+    mv stdout.0 stdout
+    mv stderr.0 stderr
+} 2>/dev/null
 
 weights() {
     tail -n 1 stdout | grep -E '^weights [0-9a-f]{16}$'
@@ -41,6 +65,7 @@ judge_end() {
     for one in $status; do
         case $one in
         0 | 1 | 75 | 76) ;;
+        143) [[ $subject == *-2 ]] || echo "crash: SIGTERM" ;; # while it starts, from the launcher
         124) echo "hang" ;;
         137) [ "$kills" -eq 1 ] || echo "crash: killed" ;;
         *) echo "crash: exit code $one" ;;
