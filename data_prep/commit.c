@@ -36,11 +36,20 @@ static int is_foreign(void *context, int descriptor, const char *name, Error *er
     return !shard_name_is_ours(name) && !folder_is_staging_name(name, "") && strcmp(name, FOLDER_LOCK) != 0;
 }
 
-static int has_access_list(int descriptor)
+/* Access lists and whatever else somebody gave to the folder. A security label comes from the parent. */
+static int has_attributes(int descriptor)
 {
     char names[4096];
     ssize_t bytes = flistxattr(descriptor, names, sizeof(names));
-    return (bytes < 0 && errno != ENOTSUP) || (bytes > 0 && memmem(names, (size_t)bytes, "posix_acl", 9));
+    if (bytes < 0) {
+        return errno != ENOTSUP;
+    }
+    for (const char *name = names; name < names + bytes; name += strlen(name) + 1) {
+        if (strncmp(name, "security.", 9) != 0) {
+            return 1;
+        }
+    }
+    return 0;
 }
 
 /* Can the new folder stand for the old one? Its mode becomes that of the old one in any case. */
@@ -59,7 +68,7 @@ static int is_exchangeable(const OutputFolder *folder)
     }
     int is_present =
         stat(".", &present) != 0 || (present.st_dev == old.st_dev && present.st_ino == old.st_ino);
-    return !is_present && !has_access_list(folder->descriptor) &&
+    return !is_present && !has_attributes(folder->descriptor) &&
            folder_visit(folder->descriptor, folder->path, is_foreign, NULL, NULL) == 0;
 }
 
@@ -252,7 +261,10 @@ static int move_shards(OutputFolder *folder, Move *move, Error *error)
     if (result != 0) {
         undo(move, commit_path, error);
     } else {
-        strcpy(folder->staging, commit_path);
+        if (rename(commit_path, folder->staging) !=
+            0) { /* else what cannot be removed yet keeps no run off */
+            strcpy(folder->staging, commit_path);
+        }
         sync_folder(folder->descriptor);
     }
     if (move->old >= 0) {
@@ -351,6 +363,10 @@ int commit_recover(OutputFolder *folder, Error *error)
     shard_names_release(&listed);
     if (result == 0) {
         folder_remove_shards(folder->descriptor, SHARD_COMMIT_FOLDER);
+    }
+    if (result == 0 && has(folder->descriptor, SHARD_COMMIT_FOLDER)) {
+        result = error_set(error, "%s/%s: cannot remove what a killed run left there", folder->path,
+                           SHARD_COMMIT_FOLDER);
     }
     return result;
 }

@@ -62,7 +62,7 @@ limit=$(scaled 12)
 limited() { # OUT ERROR COMMAND...: a process that hangs ends with 124; the shell's own words go nowhere
     local out=$1 error=$2
     shift 2
-    { timeout --signal=USR2 --kill-after=5 "$limit" "$@" >"$out" 2>"$error"; } 2>/dev/null
+    { timeout --signal=USR2 --kill-after="$(scaled 5)" "$limit" "$@" >"$out" 2>"$error"; } 2>/dev/null
 }
 . "$here/subjects.bash"
 [ -z "$chosen" ] || subjects=$chosen

@@ -21,7 +21,7 @@ train() {
 start_rank() { # RANK ARGUMENT...
     export RANK=$1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port
     shift
-    exec timeout --signal=USR2 --kill-after=5 "$limit" "${faulty[@]}" "$programs/train_gpt2" \
+    exec timeout --signal=USR2 --kill-after="$(scaled 5)" "$limit" "${faulty[@]}" "$programs/train_gpt2" \
         "${train_options[@]}" --comm_timeout="$(scaled 3)" "$@" >"stdout.$RANK" 2>"stderr.$RANK"
 }
 
@@ -61,15 +61,17 @@ weights() {
 # ---- what holds of every run -------------------------------------------------------------------------------
 # Hangs and crashes, and ends without a word. Exit codes are 0, 1, 75 and 76, and 137 where the fault kills.
 judge_end() {
-    local one
+    local one number=0
     for one in $status; do
         case $one in
         0 | 1 | 75 | 76) ;;
-        143) [[ $subject == *-2 ]] || echo "crash: SIGTERM" ;; # while it starts, from the launcher
         124) echo "hang" ;;
-        137) [ "$kills" -eq 1 ] || echo "crash: killed" ;;
+        137) # of the fault, or of a process that SIGTERM did not end
+            [ $kills -eq 1 ] && { [[ $subject != *-2 ]] || [ $number -eq "$rank" ]; } || echo "hang: killed" ;;
+        143) [[ $subject == *-2 ]] || echo "crash: SIGTERM" ;; # while it starts, from the launcher
         *) echo "crash: exit code $one" ;;
         esac
+        number=$((number + 1))
     done
     if [[ $status =~ ^(1|75|76)( |$) ]] && [ "$call" != console ] && [ -z "$(cat stderr*)" ]; then
         echo "silent: exit code $status and no word"

@@ -8,7 +8,7 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$root" || exit 1
-PROGRAMS=${PROGRAMS:-build/mpi1} dev/fault/run.sh --seconds="${1:-15}" >"$work/stdout" 2>"$work/stderr"
+PROGRAMS=${PROGRAMS:-build/mpi1} dev/fault/run.sh --seconds="${1:-25}" >"$work/stdout" 2>"$work/stderr"
 status=$?
 sed 's/^/# /' "$work/stdout"
 head -n 60 "$work/stderr" | sed 's/^/# /'

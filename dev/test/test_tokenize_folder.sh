@@ -203,18 +203,22 @@ result $? 'a link to a folder stays one'
 rm -rf out real && mkdir disk
 if mount -t tmpfs -o size=16m tmpfs disk 2>/dev/null; then
     mounted=disk
-    cp old/* disk
-    run -o disk --shard-tokens=3000 new.txt
-    [ $code -eq 0 ] && [ "$(by_name disk)" = "$(cat new.names)" ] &&
-        [ "$(ls -A disk)" = "$(cat new.listing)" ]
-    result $? 'a mounted folder'
-    rm disk/* && cp old/* disk && cat /dev/zero >disk/ballast 2>/dev/null
-    for room in 0 8000 20000 30000; do # bytes: for nothing, for some shards, for all but a little
-        truncate -s $(($(stat -c %s disk/ballast) - room)) disk/ballast
-        run -o disk --shard-tokens=3000 new.txt
-        [ $code -eq 0 ] || { [ $code -eq 1 ] && [ "$(by_name disk)" = "$(cat old.names)" ] &&
-            [ -z "$(ls -A disk | grep tokenize)" ] && grep -q 'No space left' stderr; }
-        result $? "a full disk with room for $room bytes: exit code $code"
+    for out in disk disk/sub; do # moved one by one, and exchanged
+        rm -rf disk/* && mkdir -p $out && cp old/* $out
+        run -o $out --shard-tokens=3000 new.txt
+        [ $code -eq 0 ] && [ "$(by_name $out)" = "$(cat new.names)" ] &&
+            [ "$(ls -A $out)" = "$(cat new.listing)" ] && has_nothing_beside $out
+        result $? "a mounted folder: $out"
+        for room in 0 8000 20000 30000; do # bytes: for nothing, for some shards, for all but a little
+            rm -rf disk/* && mkdir -p $out && cp old/* $out
+            [ $out = disk ] && ballast=disk/ballast || ballast=disk/other/ballast
+            mkdir -p "${ballast%/*}" && cat /dev/zero >$ballast 2>/dev/null
+            truncate -s $(($(stat -c %s $ballast) - room)) $ballast
+            run -o $out --shard-tokens=3000 new.txt
+            [ $code -eq 0 ] || { [ $code -eq 1 ] && [ "$(by_name $out)" = "$(cat old.names)" ] &&
+                ! ls -A $out | grep -q tokenize && grep -q 'No space left' stderr; }
+            result $? "a full disk with room for $room bytes in $out: exit code $code"
+        done
     done
 else
     echo "# no right to mount a small disk: its cases are left out"
