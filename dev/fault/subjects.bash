@@ -25,8 +25,8 @@ start_rank() { # RANK ARGUMENT...
         "${train_options[@]}" --comm_timeout="$(scaled 3)" "$@" >"stdout.$RANK" 2>"stderr.$RANK"
 }
 
-# Two processes with a launcher's manners: when one has failed, the other has time to find out, and is then told
-# to end by SIGTERM. Other tests take ports below these, and the system those above.
+# Two processes with a launcher's manners: when one has failed, the other has time to find out, and is then
+# told to end by SIGTERM. Other tests take ports below these, and the system those above.
 train_2() {
     local ranks=() ends=() rank first patience
     port=$((30000 + worker % 4 * 600 + RANDOM % 600))
@@ -67,7 +67,7 @@ judge_end() {
         0 | 1 | 75 | 76) ;;
         124) echo "hang" ;;
         137) # of the fault, or of a process that SIGTERM did not end
-            [ $kills -eq 1 ] && { [[ $subject != *-2 ]] || [ $number -eq "$rank" ]; } || echo "hang: killed" ;;
+            [ $kills -eq 1 ] && { [[ $subject != *-2 ]] || [ $number -eq "$rank" ]; } || echo "hang: deaf" ;;
         143) [[ $subject == *-2 ]] || echo "crash: SIGTERM" ;; # while it starts, from the launcher
         *) echo "crash: exit code $one" ;;
         esac

@@ -50,12 +50,14 @@ static void write_text(const char *path, const char *text)
     scratch_write(path, text, strlen(text));
 }
 
-/* The generation of each shard, in their order, as digits. */
+/* The generation of each shard, in their order, as digits. A thread may use scratch_path meanwhile. */
 static const char *generations(const char *pattern)
 {
     static char text[32];
-    Error error = {""};
-    DataSet *set = data_set_open(scratch_path(pattern), T, &error);
+    char path[512];
+    Error error = {.text = ""};
+    snprintf(path, sizeof(path), "%s/%s", scratch_folder, pattern);
+    DataSet *set = data_set_open(path, T, &error);
     if (!set) {
         return strstr(error.text, "found no such file") ? "none" : "error";
     }
@@ -124,7 +126,7 @@ static void test_a_damaged_list_is_refused(void **state)
     make_folder("b/tokenize.commit");
     write_shards("b", 2, 1);
     for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
-        Error error = {""};
+        Error error = {.text = ""};
         write_text("b/tokenize.commit/shards", lists[i]);
         DataSet *set = data_set_open(scratch_path("b/train*.bin"), T, &error);
         if (set || !strstr(error.text, "b/tokenize.commit/shards: ")) {
