@@ -126,12 +126,12 @@ judge_next() {
 
 # The undisturbed run, its snapshots, and what a resume begins with.
 prepare_train() { # STEPS that the folder to begin with has made
-    train
+    train --snapshot_interval=1 # a run that stops early may have saved any of them
     [ "$status" = 0 ] || die "$subject: the undisturbed run ends with $status: $(tail -n 1 stderr)"
     weights >weights
     mkdir ref base
     snapshots_in out >snapshots
-    [ "$(wc -l <snapshots)" -eq 3 ] && ! grep -q damaged snapshots || die "$subject: $(cat snapshots)"
+    [ "$(wc -l <snapshots)" -eq 6 ] && ! grep -q damaged snapshots || die "$subject: $(cat snapshots)"
     rm -r out
     if [ "$1" -gt 0 ]; then
         train --max_iters="$1"

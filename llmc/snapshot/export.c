@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "llmc/base/file.h"
+#include "llmc/base/leftovers.h"
 #include "llmc/base/memory.h"
 #include "llmc/snapshot/export_vocabulary.h"
 #include "llmc/snapshot/import_source.h"
@@ -120,7 +121,7 @@ static int write_text(const char *folder, const char *name, const char *text, si
 {
     char path[PATH_BYTES_MAX];
     AtomicFile file;
-    if (path_join(path, folder, name, error) != 0 || atomic_file_init(&file, path, error) != 0) {
+    if (path_join(path, folder, name, error) != 0 || leftovers_replace(&file, path, error) != 0) {
         return -1;
     }
     if (atomic_file_write(&file, text, bytes, error) != 0) {
@@ -148,7 +149,7 @@ int export_hugging_face(const char *folder, const ParamTable *table, const State
     char path[PATH_BYTES_MAX];
     AtomicFile file;
     if (folder_create(folder, error) != 0 || path_join(path, folder, "model.safetensors", error) != 0 ||
-        atomic_file_init(&file, path, error) != 0) {
+        leftovers_replace(&file, path, error) != 0) {
         return -1;
     }
     if (write_weights(&file, table, source, error) != 0) {
@@ -204,7 +205,7 @@ static int write_llmc(AtomicFile *file, const ParamTable *table, const StateSour
 int export_llmc(const char *path, const ParamTable *table, const StateSource *source, Error *error)
 {
     AtomicFile file;
-    if (atomic_file_init(&file, path, error) != 0) {
+    if (leftovers_replace(&file, path, error) != 0) {
         return -1;
     }
     if (write_llmc(&file, table, source, error) != 0) {
