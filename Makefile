@@ -87,6 +87,7 @@ MODULE_TESTS := $(patsubst dev/test/%.c,$(B)/test/%,$(wildcard dev/test/test_*.c
 OP_SOURCES   := $(wildcard dev/ops/test_*.c)
 OP_TESTS     := $(foreach level,$(LEVELS),$(OP_SOURCES:dev/ops/%.c=$(B)/ops/$(level)/%))
 TEST_TOOLS   := $(B)/test/damage $(B)/test_gpt2_emulated
+FAULT_TOOLS  := $(B)/fault/inject.so $(B)/fault/inspect
 SHELL_TESTS  := $(filter-out $(if $(filter 1,$(CUDA)),,%cuda.sh),$(wildcard dev/test/test_*.sh))
 
 all: $(PROGRAMS) ## the CPU programs: train_gpt2, test_gpt2, data_prep/tokenize
@@ -175,7 +176,8 @@ $(foreach level,$(LEVELS),$(eval $(call level_rules,$(level))))
 include dev/dev.mk
 
 # ---- targets for people ------------------------------------------------------------------------------------
-test: $(PROGRAMS) $(MODULE_TESTS) $(OP_TESTS) $(HOST_TESTS) $(HOST_TOOLS) $(TEST_TOOLS) $(FUZZERS) ## tests
+test: $(PROGRAMS) $(MODULE_TESTS) $(OP_TESTS) $(HOST_TESTS) $(HOST_TOOLS) $(TEST_TOOLS) $(FAULT_TOOLS) \
+    $(FUZZERS) ## tests
 	$(Q)PROGRAMS=$(B) dev/test/run.sh $(MODULE_TESTS) $(OP_TESTS) $(HOST_TESTS) $(SHELL_TESTS)
 verify: train_gpt2 ## does this machine compute the very bits of ours?
 	$(Q)scripts/verify.sh

@@ -7,16 +7,23 @@
 
 #include "llmc/base/file.h"
 #include "llmc/data/shard.h"
+#include "llmc/data/shard_folder.h"
 #include "llmc/text/tokenizer.h"
 
 int decode_shard(const char *path, Error *error)
 {
     MappedFile file;
-    if (mapped_file_init(&file, path, error) != 0) {
+    ShardPaths paths; /* where tokenize is putting new shards in place, it may be elsewhere */
+    int result = shard_paths_find(&paths, path, error);
+    if (result == 0) {
+        result = mapped_file_init(&file, paths.count == 1 ? paths.items[0].place : path, error);
+    }
+    shard_paths_release(&paths);
+    if (result != 0) {
         return -1;
     }
     Shard shard = {0};
-    int result = shard_parse(&shard, file.data, file.bytes, path, error);
+    result = shard_parse(&shard, file.data, file.bytes, path, error);
     Tokenizer *tokenizer = tokenizer_create();
     for (int64_t i = 0; result == 0 && i < shard.token_count; i++) {
         uint16_t token;

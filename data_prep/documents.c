@@ -8,7 +8,12 @@
 #include "data_prep/layers.h"
 #include "llmc/base/memory.h"
 
-enum { JSON_INPUT_BYTES = 1 << 16, CHUNK_ROOM_BYTES = 16, CHUNK_MARKS_MAX = CHUNK_BYTES / 8 };
+enum {
+    JSON_INPUT_BYTES = 1 << 16,
+    CHUNK_ROOM_BYTES = 16,
+    CHUNK_MARKS_MAX = CHUNK_BYTES / 8,
+    CHUNK_KEPT_BYTES = CHUNK_BYTES * 16
+};
 
 struct Documents {
     const TokenizeOptions *options;
@@ -219,6 +224,11 @@ static void take_carry(Documents *documents, Chunk *chunk)
 {
     chunk->bytes = 0;
     chunk->marks_count = 0;
+    if (chunk->capacity > CHUNK_KEPT_BYTES) { /* after a long word: its space is not kept for each chunk */
+        memory_free(chunk->text);
+        chunk->text = NULL;
+        chunk->capacity = 0;
+    }
     chunk_reserve(chunk, CHUNK_BYTES + documents->carry_bytes);
     if (documents->carry_bytes > 0) {
         memcpy(chunk->text, documents->carry, documents->carry_bytes);

@@ -31,6 +31,7 @@ typedef struct Layer {
     int can_seek;   /* LAYER_FILE */
     int is_used;    /* its one file, or the present entry, was handed out or unpacked by the layer above */
     int is_at_end;  /* nothing more to fill the buffer with */
+    int64_t left_bytes;      /* LAYER_ARCHIVE: of the present entry, not read yet; -1: unknown */
     struct archive *archive; /* one of these unpacks it */
     Gzip *gzip;
     TailWatch watch; /* of what the layer below gave to this archive */
@@ -99,7 +100,7 @@ void layers_describe(const Layers *layers, char *out, size_t capacity)
     }
 }
 
-static int fail(Layers *layers, Error *error, const char *what)
+static int fail(const Layers *layers, Error *error, const char *what)
 {
     char description[768];
     layers_describe(layers, description, sizeof(description));
@@ -121,6 +122,17 @@ static int fail_layer(Layers *layers, const Layer *layer, const char *why, Error
 static int fail_archive(Layers *layers, const Layer *layer, Error *error)
 {
     return fail_layer(layers, layer, archive_error_string(layer->archive), error);
+}
+
+/* libarchive gives the holes of a sparse file in a tar as zero bytes, but not one at the file's end. */
+static ptrdiff_t read_hole(const Layer *layer, char *out, size_t capacity)
+{
+    if (layer->left_bytes <= 0) {
+        return 0;
+    }
+    size_t count = (uint64_t)layer->left_bytes < capacity ? (size_t)layer->left_bytes : capacity;
+    memset(out, 0, count);
+    return (ptrdiff_t)count;
 }
 
 /* Bytes of this layer's file or present entry, without its buffer. */
@@ -151,6 +163,10 @@ static ptrdiff_t read_below(Layers *layers, Layer *layer, char *out, size_t capa
         if (got < 0) {
             return fail_archive(layers, layer, error);
         }
+        if (got == 0) {
+            got = read_hole(layer, out, capacity);
+        }
+        layer->left_bytes -= layer->left_bytes > 0 ? got : 0;
     }
     layer->is_at_end = got == 0;
     return got;
@@ -362,6 +378,8 @@ static int next_entry(Layers *layers, Error *error)
             layer->end = 0;
             layer->is_at_end = 0;
             layer->is_used = 0;
+            int is_known = layer->magic == MAGIC_TAR && archive_entry_size_is_set(entry);
+            layer->left_bytes = is_known ? archive_entry_size(entry) : -1;
             return 1;
         }
     }
@@ -391,6 +409,18 @@ int layers_open(Layers *layers, const char *path, Error *error)
     return 0;
 }
 
+/* Refuse a file that is no text, by its beginning. Returns 1, or -1 with *error set. */
+static int check_text(const Layers *layers, const Layer *top, Error *error)
+{
+    const char *what = magic_foreign(top->buffer, top->end);
+    if (!what) {
+        return 1;
+    }
+    char text[256];
+    snprintf(text, sizeof(text), "expected text, found %s", what);
+    return fail(layers, error, text);
+}
+
 int layers_next_file(Layers *layers, Error *error)
 {
     while (layers->count > 0) {
@@ -418,7 +448,7 @@ int layers_next_file(Layers *layers, Error *error)
             return fail(layers, error, text);
         }
         if (magic == MAGIC_NONE) {
-            return 1;
+            return check_text(layers, top, error);
         }
         if (push_layer(layers, magic, error) != 0) {
             return -1;

@@ -79,6 +79,67 @@ Magic magic_of(const char *bytes, size_t count)
     return is_tar((const uint8_t *)bytes, count) ? MAGIC_TAR : MAGIC_NONE;
 }
 
+typedef struct ForeignRow {
+    int prefix_bytes;
+    const char *prefix;
+    const char *what;
+} ForeignRow;
+
+#define CONVERT(from) "text in " from "; convert it first: iconv -f " from " -t UTF-8 FILE"
+#define EXPORT_TEXT "; write its texts as JSON lines first"
+#define UNPACK "; unpack it first"
+
+/* Of each, what no text begins with, or what a text would begin with only to be mistaken. UTF-32 comes before
+ * UTF-16, whose mark it begins with. */
+static const ForeignRow foreign_rows[] = {
+    {4, "\xff\xfe\0\0", CONVERT("UTF-32")},
+    {4, "\0\0\xfe\xff", CONVERT("UTF-32")},
+    {2, "\xff\xfe", CONVERT("UTF-16")},
+    {2, "\xfe\xff", CONVERT("UTF-16")},
+    {4, "PAR1", "a Parquet table" EXPORT_TEXT},
+    {6, "ARROW1", "an Arrow table" EXPORT_TEXT},
+    {6, "\x93NUMPY", "a NumPy array" EXPORT_TEXT},
+    {8, "\x89HDF\r\n\x1a\n", "an HDF5 file" EXPORT_TEXT},
+    {16, "SQLite format 3", "an SQLite database" EXPORT_TEXT},
+    {4, "Obj\1", "an Avro table" EXPORT_TEXT},
+    {5, "%PDF-", "a PDF document; convert it first: pdftotext FILE"},
+    {4, "\x88\xd8\x34\x01", "a shard of tokens, which needs no tokenize; --decode prints its text"},
+    {4, "\x81\xd9\x34\x01", "a shard of Llama 3 tokens, which are not GPT-2's"},
+    {4, "\xc6\xd7\x34\x01", "a model of llm.c"},
+    {6, "7z\xbc\xaf\x27\x1c", "a 7z archive" UNPACK},
+    {6, "Rar!\x1a\x07", "a rar archive" UNPACK},
+    {4, "\x04\x22\x4d\x18", "lz4 data" UNPACK},
+    {3, "\x1f\x9d\x90", "data of compress" UNPACK},
+    {8, "\x89PNG\r\n\x1a\n", "a PNG picture"},
+    {3, "\xff\xd8\xff", "a JPEG picture"},
+    {4,
+     "\x7f"
+     "ELF",
+     "a program"},
+};
+
+enum { FOREIGN_ROWS = sizeof(foreign_rows) / sizeof(foreign_rows[0]), NUL_PART = 4 };
+
+const char *magic_foreign(const char *bytes, size_t count)
+{
+    count = count < MAGIC_BYTES ? count : MAGIC_BYTES;
+    for (int i = 0; i < FOREIGN_ROWS; i++) {
+        const ForeignRow *row = &foreign_rows[i];
+        if (count >= (size_t)row->prefix_bytes &&
+            memcmp(bytes, row->prefix, (size_t)row->prefix_bytes) == 0) {
+            return row->what;
+        }
+    }
+    size_t zeros = 0;
+    for (size_t i = 0; i < count; i++) {
+        zeros += bytes[i] == '\0';
+    }
+    /* Half of the bytes of UTF-16 are zero where the text is English; text in UTF-8 has next to none. */
+    return zeros * NUL_PART >= count && count > 0
+               ? "binary data or UTF-16, a quarter or more of it zero bytes; convert it to UTF-8 first"
+               : NULL;
+}
+
 static const char *find_suffix(const char *file_name, Magic magic)
 {
     size_t bytes = strlen(file_name);

@@ -17,6 +17,10 @@ Magic magic_promised(const char *file_name);
 /* The name of what is in a compressed file: `a.txt` of a.txt.gz, `a.tar` of a.tgz. */
 void magic_strip_suffix(char *out, size_t capacity, const char *file_name, Magic magic);
 
+/* What a file that is neither text nor an archive is, and the way to text: "a PDF document; convert it ..".
+ * NULL for what may be text. `bytes` are the file's first; at most MAGIC_BYTES of them count. */
+const char *magic_foreign(const char *bytes, size_t count);
+
 /* tar and zip end with a mark, and libarchive, which reads tapes too, does not ask for it. Zero it to begin;
  * push everything that libarchive reads. */
 typedef struct TailWatch {

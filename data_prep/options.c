@@ -19,8 +19,9 @@ static const char help_text[] =
     "\n"
     "  -o PREFIX            the folder to write to; made if it is missing. Shards of an earlier run in it "
     "are\n"
-    "                       replaced all together, at the very end: a run that fails or is stopped changes "
-    "nothing\n"
+    "                       replaced all together, at the very end: a run that fails or is stopped, or "
+    "killed\n"
+    "                       at any moment, leaves all the old ones or all the new ones\n"
     "  --val-fraction=F     keep the last F of all tokens (0 <= F < 1, rounded) out of training, in val.bin\n"
     "  --val-tokens=N       keep the last N tokens; 0: no val.bin\n"
     "                       default: the last tenth, but at most 4,194,304 tokens\n"
@@ -44,7 +45,8 @@ static const char help_text[] =
     "their\n"
     "content and unpacked on the way, also inside each other; each file in them is taken like one given by "
     "name.\n"
-    "Bytes that are not UTF-8 are tokens like any others. Memory does not grow with the input.\n";
+    "Bytes that are not UTF-8 are tokens like any others; what begins as UTF-16, Parquet, PDF or another\n"
+    "binary format is refused. Memory grows with the longest word, not with the input.\n";
 
 void tokenize_options_print_help(void)
 {

@@ -231,7 +231,7 @@ static void *wait_for_signal(void *argument)
         CHECK(!failed, "cannot wait for signals: %s", strerror(failed));
         pthread_mutex_lock(&pipeline->write_mutex);
         if (!pipeline->is_over && signal_number != WAKE_SIGNAL) {
-            shard_writer_discard(&pipeline->writer);
+            shard_writer_release(&pipeline->writer);
             fprintf(stderr, "tokenize: stopped by signal %d (%s): nothing was written\n", signal_number,
                     strsignal(signal_number));
             end_by_signal(signal_number);
@@ -242,6 +242,15 @@ static void *wait_for_signal(void *argument)
             return NULL;
         }
     }
+}
+
+/* What a program that ends by CHECK leaves behind: nothing. */
+static ShardWriter *abandoned_writer;
+
+static void abandon_shards(int exit_code)
+{
+    (void)exit_code;
+    shard_writer_abandon(abandoned_writer);
 }
 
 /* Let all threads work until everything is written or the run has failed. */
@@ -316,6 +325,8 @@ int pipeline_run(TokenizeTotals *totals, const TokenizeOptions *options, Error *
     if (shard_writer_init(&pipeline.writer, options, error) != 0) {
         return -1;
     }
+    abandoned_writer = &pipeline.writer;
+    error_set_abort_hook(abandon_shards);
     pthread_t signal_thread;
     int failed = pthread_create(&signal_thread, NULL, wait_for_signal, &pipeline);
     CHECK(!failed, "cannot start a thread: %s", strerror(failed));
@@ -329,9 +340,8 @@ int pipeline_run(TokenizeTotals *totals, const TokenizeOptions *options, Error *
 
     pthread_mutex_lock(&pipeline.write_mutex);
     int result = finish(&pipeline, error);
-    if (result != 0) {
-        shard_writer_discard(&pipeline.writer);
-    }
+    shard_writer_release(&pipeline.writer);
+    error_set_abort_hook(NULL);
     pipeline.is_over = 1;
     pthread_mutex_unlock(&pipeline.write_mutex);
     pthread_kill(signal_thread, WAKE_SIGNAL);

@@ -2,15 +2,13 @@
 #include "data_prep/shards.h"
 
 #include <assert.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "data_prep/commit.h"
 #include "llmc/base/memory.h"
 #include "llmc/data/shard.h"
 
@@ -35,14 +33,10 @@ static int64_t shard_capacity(const ShardWriter *writer)
     return writer->options->shard_tokens > 0 ? writer->options->shard_tokens : INT64_MAX;
 }
 
-/* The name of shard `number` (from 1) of "train" or "val". */
-static void shard_name(char name[32], const ShardWriter *writer, const char *split, int number)
+/* The number in the name of the n-th shard (from 1): none, if there is only one. */
+static int shard_number(const ShardWriter *writer, int n)
 {
-    if (writer->options->shard_tokens > 0) {
-        snprintf(name, 32, "%s_%06d.bin", split, number);
-    } else {
-        snprintf(name, 32, "%s.bin", split);
-    }
+    return writer->options->shard_tokens > 0 ? n : 0;
 }
 
 /* How many of `tokens` tokens are for validation. */
@@ -58,138 +52,93 @@ static int64_t val_tokens_of(const TokenizeOptions *options, int64_t tokens)
     return part < DEFAULT_VAL_TOKENS_MAX ? part : DEFAULT_VAL_TOKENS_MAX;
 }
 
-/* Is this a name that shard_name gives, with either option? */
-static int is_shard_name(const char *name)
+static int fail_shard(const ShardWriter *writer, const ShardFile *file, const char *what, Error *error)
 {
-    static const char *const splits[] = {"train", "val"};
-    for (int i = 0; i < 2; i++) {
-        size_t bytes = strlen(splits[i]);
-        if (strncmp(name, splits[i], bytes) != 0) {
-            continue;
+    return error_set(error, "%s/%s: cannot %s: %s", writer->options->output, file->name, what,
+                     strerror(errno));
+}
+
+static int open_shard(ShardFile *file, const ShardWriter *writer, const char *split, int n, int flags,
+                      Error *error)
+{
+    folder_shard_name(file->name, split, shard_number(writer, n));
+    file->descriptor =
+        openat(writer->folder.staging_descriptor, file->name, O_RDWR | O_CLOEXEC | flags, 0666);
+    return file->descriptor < 0 ? fail_shard(writer, file, flags ? "create" : "open", error) : 0;
+}
+
+static void close_shard(ShardFile *file)
+{
+    if (file->descriptor >= 0) {
+        close(file->descriptor);
+        file->descriptor = -1;
+    }
+}
+
+static int write_at(const ShardWriter *writer, const ShardFile *file, int64_t offset, const void *data,
+                    size_t bytes, Error *error)
+{
+    for (size_t done = 0; done < bytes;) {
+        ssize_t now =
+            pwrite(file->descriptor, (const char *)data + done, bytes - done, (off_t)offset + (off_t)done);
+        errno = now == 0 ? ENOSPC : errno;
+        if (now <= 0 && errno != EINTR) {
+            return fail_shard(writer, file, "write", error);
         }
-        const char *rest = name + bytes;
-        if (strcmp(rest, ".bin") == 0) {
-            return 1;
-        }
-        if (rest[0] == '_' && strspn(rest + 1, "0123456789") == 6 && strcmp(rest + 7, ".bin") == 0) {
-            return 1;
-        }
+        done += now > 0 ? (size_t)now : 0;
     }
     return 0;
 }
 
-/* Would training read this file of the folder as a shard? */
-static int is_read_by_training(const char *name)
+static int begin_file(ShardFile *file, const ShardWriter *writer, const char *split, int n, Error *error)
 {
-    size_t bytes = strlen(name);
-    return (strncmp(name, "train", 5) == 0 || strncmp(name, "val", 3) == 0) && bytes > 4 &&
-           strcmp(name + bytes - 4, ".bin") == 0;
-}
-
-static int check_folder(const char *folder, Error *error)
-{
-    DIR *entries = opendir(folder);
-    if (!entries) {
-        return error_set(error, "%s: cannot open folder: %s", folder, strerror(errno));
-    }
-    int result = 0;
-    for (struct dirent *entry; result == 0 && (entry = readdir(entries));) {
-        if (!is_read_by_training(entry->d_name)) {
-            continue;
-        }
-        if (!is_shard_name(entry->d_name)) {
-            result =
-                error_set(error,
-                          "%s/%s: expected no shards of other programs, which training would mix with these; "
-                          "move it away or use another folder",
-                          folder, entry->d_name);
-        }
-        struct stat status;
-        if (result == 0 && fstatat(dirfd(entries), entry->d_name, &status, 0) == 0 &&
-            !S_ISREG(status.st_mode)) {
-            result = error_set(error, "%s/%s: expected a shard to replace, found something else", folder,
-                               entry->d_name);
-        }
-    }
-    closedir(entries);
-    return result;
-}
-
-static int begin_file(AtomicFile *file, const ShardWriter *writer, const char *split, int number,
-                      Error *error)
-{
-    char name[32];
-    char path[PATH_BYTES_MAX];
-    if (number > SHARDS_MAX) {
+    if (n > SHARDS_MAX) {
         return error_set(error,
                          "--shard-tokens=%lld: expected at most %d shards, found more; use larger ones",
                          (long long)writer->options->shard_tokens, SHARDS_MAX);
     }
-    shard_name(name, writer, split, number);
-    if (path_join(path, writer->options->output, name, error) != 0 ||
-        atomic_file_init(file, path, error) != 0) {
-        return -1;
-    }
-    static const char blank[SHARD_HEADER_BYTES];
-    if (atomic_file_write(file, blank, (size_t)header_bytes(writer), error) != 0) {
-        atomic_file_discard(file);
-        return -1;
-    }
-    return 0;
+    return open_shard(file, writer, split, n, O_CREAT | O_EXCL, error);
 }
 
-/* Open again a shard that end_file has closed. `like` is a file of the same folder, begun by this process. */
-static int reopen_file(AtomicFile *file, const ShardWriter *writer, const char *split, int number,
-                       Error *error)
-{
-    char name[32];
-    const AtomicFile *like = &writer->file;
-    const char *suffix = like->temporary_path + strlen(like->path);
-    shard_name(name, writer, split, number);
-    if (path_join(file->path, writer->options->output, name, error) != 0) {
-        return -1;
-    }
-    size_t used = strlen(file->path);
-    memcpy(file->temporary_path, file->path, used);
-    snprintf(file->temporary_path + used, sizeof(file->temporary_path) - used, "%s", suffix);
-    file->descriptor = open(file->temporary_path, O_RDWR | O_CLOEXEC);
-    return file->descriptor < 0
-               ? error_set(error, "%s: cannot open: %s", file->temporary_path, strerror(errno))
-               : 0;
-}
-
-/* Write the header, and close the temporary file without giving it its name. */
-static int end_file(AtomicFile *file, const ShardWriter *writer, int64_t tokens, Error *error)
+/* Write the header, of which all but three numbers is zeros, and close the file. */
+static int end_file(ShardFile *file, const ShardWriter *writer, int64_t tokens, Error *error)
 {
     if (writer->options->header == HEADER_LLMC) {
-        int32_t header[3] = {SHARD_MAGIC, SHARD_VERSION, (int32_t)tokens};
-        if (atomic_file_write_at(file, 0, header, sizeof(header), error) != 0) {
+        int32_t header[SHARD_HEADER_BYTES / 4] = {SHARD_MAGIC, SHARD_VERSION, (int32_t)tokens};
+        if (write_at(writer, file, 0, header, sizeof(header), error) != 0) {
             return -1;
         }
     }
     int failed = close(file->descriptor) != 0;
     file->descriptor = -1;
-    return failed ? error_set(error, "%s: cannot write: %s", file->path, strerror(errno)) : 0;
+    return failed ? fail_shard(writer, file, "write", error) : 0;
 }
 
 int shard_writer_init(ShardWriter *writer, const TokenizeOptions *options, Error *error)
 {
     *writer = (ShardWriter){.options = options};
     writer->file.descriptor = -1;
-    if (folder_create(options->output, error) != 0 || check_folder(options->output, error) != 0) {
+    if (output_folder_init(&writer->folder, options, error) != 0) {
         return -1;
     }
     if (begin_file(&writer->file, writer, "train", 1, error) != 0) {
+        output_folder_release(&writer->folder);
         return -1;
     }
     writer->shards_count = 1;
     return 0;
 }
 
+/* Where the next token of the open shard goes. */
+static int64_t end_of(const ShardWriter *writer, int64_t tokens)
+{
+    return header_bytes(writer) + tokens * SHARD_TOKEN_BYTES;
+}
+
 /* Ask the system to begin writing what it holds, so that the fsync at the end has little left to do. */
 static void begin_flush(ShardWriter *writer)
 {
-    int64_t written = header_bytes(writer) + writer->shard_used * SHARD_TOKEN_BYTES;
+    int64_t written = end_of(writer, writer->shard_used);
     if (written - writer->flushed >= FLUSH_BYTES) {
         sync_file_range(writer->file.descriptor, writer->flushed, written - writer->flushed,
                         SYNC_FILE_RANGE_WRITE);
@@ -203,9 +152,9 @@ static int check_countable(const ShardWriter *writer, Error *error)
     int64_t train_tokens = writer->tokens - val_tokens_of(options, writer->tokens);
     if (options->header == HEADER_LLMC && options->shard_tokens == 0 && train_tokens > INT32_MAX) {
         return error_set(error,
-                         "%s: more than %d tokens for one shard, which is what llm.c's header can count; use "
-                         "--shard-tokens=100000000, or --header=none",
-                         writer->file.path, INT32_MAX);
+                         "%s/%s: more than %d tokens for one shard, which is what llm.c's header can count; "
+                         "use --shard-tokens=100000000, or --header=none",
+                         options->output, writer->file.name, INT32_MAX);
     }
     return 0;
 }
@@ -225,7 +174,8 @@ int shard_writer_append(ShardWriter *writer, const uint16_t *tokens, int64_t cou
             continue;
         }
         int64_t now = count < room ? count : room;
-        if (atomic_file_write(&writer->file, tokens, (size_t)now * sizeof(*tokens), error) != 0) {
+        if (write_at(writer, &writer->file, end_of(writer, writer->shard_used), tokens,
+                     (size_t)now * sizeof(*tokens), error) != 0) {
             return -1;
         }
         tokens += now;
@@ -237,37 +187,48 @@ int shard_writer_append(ShardWriter *writer, const uint16_t *tokens, int64_t cou
     return check_countable(writer, error);
 }
 
-/* Read tokens [first, first + count) of the temporary train shards into the open val shard. `source` is the
- * shard that was read last; its number is *source_number, 0 for none. */
-static int copy_tokens(AtomicFile *val, ShardWriter *writer, AtomicFile *source, int *source_number,
+/* Read exactly these bytes of a shard that was written before. */
+static int read_back(const ShardWriter *writer, const ShardFile *file, int64_t offset, void *data,
+                     size_t bytes, Error *error)
+{
+    for (size_t done = 0; done < bytes;) {
+        ssize_t now = pread(file->descriptor, (char *)data + done, bytes - done, (off_t)offset + (off_t)done);
+        if (now < 0 && errno != EINTR) {
+            return fail_shard(writer, file, "read back", error);
+        }
+        if (now == 0) {
+            return error_set(error, "%s/%s: cannot read back: it was cut meanwhile", writer->options->output,
+                             file->name);
+        }
+        done += now > 0 ? (size_t)now : 0;
+    }
+    return 0;
+}
+
+/* Copy tokens [first, first + count) of the train shards into the open val shard. `source` is the shard that
+ * was read last; its number is *source_number, 0 for none. */
+static int copy_tokens(const ShardWriter *writer, const ShardFile *val, ShardFile *source, int *source_number,
                        uint16_t *space, int64_t first, int64_t count, Error *error)
 {
-    while (count > 0) {
-        int number = (int)(first / shard_capacity(writer)) + 1;
-        int64_t offset = first % shard_capacity(writer);
+    for (int64_t done = 0; done < count;) {
+        int number = (int)((first + done) / shard_capacity(writer)) + 1;
+        int64_t offset = (first + done) % shard_capacity(writer);
         int64_t now = shard_capacity(writer) - offset;
-        now = now < count ? now : count;
+        now = now < count - done ? now : count - done;
         now = now < COPY_TOKENS ? now : COPY_TOKENS;
         if (number != *source_number) {
-            if (*source_number > 0) {
-                close(source->descriptor);
-            }
-            *source_number = 0;
-            if (reopen_file(source, writer, "train", number, error) != 0) {
+            close_shard(source);
+            *source_number = number;
+            if (open_shard(source, writer, "train", number, 0, error) != 0) {
                 return -1;
             }
-            *source_number = number;
         }
-        ssize_t bytes = (ssize_t)(now * (int64_t)sizeof(*space));
-        if (pread(source->descriptor, space, (size_t)bytes,
-                  header_bytes(writer) + offset * SHARD_TOKEN_BYTES) != bytes) {
-            return error_set(error, "%s: cannot read back: %s", source->temporary_path, strerror(errno));
-        }
-        if (atomic_file_write(val, space, (size_t)bytes, error) != 0) {
+        size_t bytes = (size_t)now * sizeof(*space);
+        if (read_back(writer, source, end_of(writer, offset), space, bytes, error) != 0 ||
+            write_at(writer, val, end_of(writer, done), space, bytes, error) != 0) {
             return -1;
         }
-        first += now;
-        count -= now;
+        done += now;
     }
     return 0;
 }
@@ -276,8 +237,8 @@ static int copy_tokens(AtomicFile *val, ShardWriter *writer, AtomicFile *source,
 static int write_val(ShardWriter *writer, Error *error)
 {
     uint16_t *space = memory_alloc(COPY_TOKENS, sizeof(*space), "copy buffer");
-    AtomicFile val;
-    AtomicFile source;
+    ShardFile val = {.descriptor = -1};
+    ShardFile source = {.descriptor = -1};
     int source_number = 0;
     int result = 0;
     int64_t first = writer->tokens - writer->val_tokens;
@@ -285,21 +246,17 @@ static int write_val(ShardWriter *writer, Error *error)
         int64_t count = writer->tokens - first;
         count = count < shard_capacity(writer) ? count : shard_capacity(writer);
         result = begin_file(&val, writer, "val", writer->val_shards_count + 1, error);
-        if (result != 0) {
-            break;
+        if (result == 0) {
+            writer->val_shards_count++;
+            result = copy_tokens(writer, &val, &source, &source_number, space, first, count, error);
         }
-        writer->val_shards_count++;
-        result = copy_tokens(&val, writer, &source, &source_number, space, first, count, error);
         if (result == 0) {
             result = end_file(&val, writer, count, error);
-        } else {
-            close(val.descriptor);
         }
         first += count;
     }
-    if (source_number > 0) {
-        close(source.descriptor);
-    }
+    close_shard(&val);
+    close_shard(&source);
     memory_free(space);
     return result;
 }
@@ -309,61 +266,38 @@ static int cut_train(ShardWriter *writer, Error *error)
 {
     int64_t tokens = writer->tokens - writer->val_tokens;
     int kept = (int)((tokens - 1) / shard_capacity(writer)) + 1;
-    AtomicFile file;
-    for (int number = writer->shards_count; number > kept; number--) {
-        if (reopen_file(&file, writer, "train", number, error) != 0) {
-            return -1;
+    ShardFile file;
+    for (; writer->shards_count > kept; writer->shards_count--) {
+        folder_shard_name(file.name, "train", shard_number(writer, writer->shards_count));
+        if (unlinkat(writer->folder.staging_descriptor, file.name, 0) != 0) {
+            return fail_shard(writer, &file, "remove", error);
         }
-        atomic_file_discard(&file);
-        writer->shards_count--;
     }
     int64_t last_tokens = tokens - (kept - 1) * (kept > 1 ? shard_capacity(writer) : 0);
-    if (reopen_file(&file, writer, "train", kept, error) != 0) {
+    if (open_shard(&file, writer, "train", kept, 0, error) != 0) {
         return -1;
     }
-    if (ftruncate(file.descriptor, header_bytes(writer) + last_tokens * SHARD_TOKEN_BYTES) != 0) {
-        error_set(error, "%s: cannot write: %s", file.path, strerror(errno));
-        close(file.descriptor);
-        return -1;
-    }
-    return end_file(&file, writer, last_tokens, error);
+    int result = ftruncate(file.descriptor, end_of(writer, last_tokens)) != 0
+                     ? fail_shard(writer, &file, "write", error)
+                     : end_file(&file, writer, last_tokens, error);
+    close_shard(&file);
+    return result;
 }
 
-static int commit_split(ShardWriter *writer, const char *split, int count, Error *error)
+static int sync_split(ShardWriter *writer, const char *split, int count, Error *error)
 {
-    AtomicFile file;
-    for (int number = 1; number <= count; number++) {
-        if (reopen_file(&file, writer, split, number, error) != 0 || atomic_file_commit(&file, error) != 0) {
+    for (int n = 1; n <= count; n++) {
+        ShardFile file;
+        if (open_shard(&file, writer, split, n, 0, error) != 0) {
+            return -1;
+        }
+        int result = fsync(file.descriptor) != 0 ? fail_shard(writer, &file, "write", error) : 0;
+        close_shard(&file);
+        if (result != 0) {
             return -1;
         }
     }
     return 0;
-}
-
-/* The shards of an earlier run that are not part of this one, so that training does not mix the two. */
-static int remove_stale(ShardWriter *writer, Error *error)
-{
-    const char *folder = writer->options->output;
-    DIR *entries = opendir(folder);
-    if (!entries) {
-        return error_set(error, "%s: cannot open folder: %s", folder, strerror(errno));
-    }
-    for (struct dirent *entry; (entry = readdir(entries));) {
-        int is_val = entry->d_name[0] == 'v';
-        const char *digits = strchr(entry->d_name, '_');
-        int number = 0;
-        if (!is_shard_name(entry->d_name) || (digits && sscanf(digits, "_%d", &number) != 1)) {
-            continue;
-        }
-        int written = is_val ? writer->val_shards_count : writer->shards_count;
-        int is_new =
-            writer->options->shard_tokens > 0 ? number >= 1 && number <= written : !digits && written > 0;
-        if (!is_new && unlinkat(dirfd(entries), entry->d_name, 0) == 0) {
-            writer->removed_count++;
-        }
-    }
-    closedir(entries);
-    return folder_sync(folder, error);
 }
 
 int shard_writer_finish(ShardWriter *writer, Error *error)
@@ -376,37 +310,22 @@ int shard_writer_finish(ShardWriter *writer, Error *error)
         return error_set(error, "--val-tokens=%lld: expected less than the %lld tokens of all inputs",
                          (long long)writer->val_tokens, (long long)writer->tokens);
     }
-    if (write_val(writer, error) != 0 || cut_train(writer, error) != 0) {
+    if (write_val(writer, error) != 0 || cut_train(writer, error) != 0 ||
+        sync_split(writer, "val", writer->val_shards_count, error) != 0 ||
+        sync_split(writer, "train", writer->shards_count, error) != 0) {
         return -1;
     }
-    /* train last: where it is, all is there. */
-    if (commit_split(writer, "val", writer->val_shards_count, error) != 0 ||
-        commit_split(writer, "train", writer->shards_count, error) != 0 || remove_stale(writer, error) != 0) {
-        return -1;
-    }
-    writer->shards_count = 0;
-    writer->val_shards_count = 0;
-    return 0;
+    return commit_shards(&writer->folder, writer->shards_count + writer->val_shards_count,
+                         &writer->removed_count, error);
 }
 
-static void discard_split(ShardWriter *writer, const char *split, int count)
+void shard_writer_release(ShardWriter *writer)
 {
-    AtomicFile file;
-    for (int number = 1; number <= count; number++) {
-        if (reopen_file(&file, writer, split, number, NULL) == 0) {
-            atomic_file_discard(&file);
-        }
-    }
+    close_shard(&writer->file);
+    output_folder_release(&writer->folder);
 }
 
-void shard_writer_discard(ShardWriter *writer)
+void shard_writer_abandon(ShardWriter *writer)
 {
-    if (writer->file.descriptor >= 0) {
-        close(writer->file.descriptor);
-        writer->file.descriptor = -1;
-    }
-    discard_split(writer, "train", writer->shards_count);
-    discard_split(writer, "val", writer->val_shards_count);
-    writer->shards_count = 0;
-    writer->val_shards_count = 0;
+    output_folder_abandon(&writer->folder, writer->shards_count, writer->val_shards_count);
 }

@@ -1,18 +1,24 @@
-/* The shards that tokenize writes. Tokens go into one long row of temporary shards; which of them are kept
- * for validation is known only at the end: then the tail moves into val, and all files appear under their
- * names.
+/* The shards that tokenize writes. Tokens go into one long row of train shards in a folder of their own;
+ * which of them are kept for validation is known only at the end: then the tail moves into val, and all
+ * shards are put in place as one (commit.h).
  */
 #ifndef DATA_PREP_SHARDS_H
 #define DATA_PREP_SHARDS_H
 
 #include <stdint.h>
 
+#include "data_prep/folder.h"
 #include "data_prep/options.h"
-#include "llmc/base/file.h"
+
+typedef struct ShardFile {
+    int descriptor; /* -1: not open */
+    char name[SHARD_NAME_BYTES];
+} ShardFile;
 
 typedef struct ShardWriter {
     const TokenizeOptions *options;
-    AtomicFile file;      /* the train shard that is written now */
+    OutputFolder folder;
+    ShardFile file;       /* the train shard that is written now */
     int shards_count;     /* of train so far, with the one that is written now */
     int val_shards_count; /* nonzero only while finishing */
     int64_t shard_used;   /* tokens in `file` */
@@ -22,12 +28,14 @@ typedef struct ShardWriter {
     int removed_count;    /* shards of an earlier run that finish removed */
 } ShardWriter;
 
-/* Makes the folder, and checks that nothing in it would be mixed up with what will be written. */
+/* Takes the folder (folder.h). -1 with *error, and then there is nothing to release. */
 int shard_writer_init(ShardWriter *writer, const TokenizeOptions *options, Error *error);
 int shard_writer_append(ShardWriter *writer, const uint16_t *tokens, int64_t count, Error *error);
-/* Split, sync, rename, remove the shards of an earlier run that have not been replaced. */
+/* Split, sync, put in place. Release the writer afterwards, whatever it returns. */
 int shard_writer_finish(ShardWriter *writer, Error *error);
-/* Remove all temporary files. Does nothing after finish. */
-void shard_writer_discard(ShardWriter *writer);
+/* Remove what is temporary: all new shards, unless finish has put them in place; then the old ones. */
+void shard_writer_release(ShardWriter *writer);
+/* The same in a program that ends because something is broken (folder.h). */
+void shard_writer_abandon(ShardWriter *writer);
 
 #endif

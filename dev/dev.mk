@@ -50,6 +50,14 @@ endef
 $(foreach level,$(LEVELS),$(eval $(call bench_matmul_rule,$(level))))
 LDLIBS += $(if $(filter 1,$(ONEDNN)),-ldnnl)
 
+# A library that makes calls of the C library fail, and what dev/fault/run.sh reads shards and counts with. No
+# sanitizer: it is loaded into programs that bring their own.
+$(eval $(call link_rule,fault))
+$(B)/fault/inject.so: dev/fault/inject.c dev/fault/calls.h Makefile
+	$(call say,LINK,$@)
+	$(into) $(CC) -std=c11 -O2 -g $(WARNINGS) -I. -shared -fPIC -o $@ $< -ldl -lpthread
+fault-tools: $(PROGRAMS:%=$(B)/%) $(FAULT_TOOLS) ## what dev/fault/run.sh needs
+
 module-tests: $(MODULE_TESTS) ## the tests of modules alone
 	$(Q)PROGRAMS=$(B) dev/test/run.sh $(MODULE_TESTS)
 bench: $(BENCHES) ## the benchmarks under dev/bench
@@ -65,4 +73,4 @@ THREAD_TESTS := $(addprefix $(B)/test/test_,loader writer)
 thread-tests: $(B)/data_prep/tokenize $(THREAD_TESTS)
 	$(Q)PROGRAMS=$(B) dev/test/run.sh $(THREAD_TESTS)
 
-.PHONY: module-tests bench fuzz sanitizer-tests thread-tests
+.PHONY: fault-tools module-tests bench fuzz sanitizer-tests thread-tests

@@ -8,9 +8,11 @@
 
 #include <cmocka.h>
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -300,12 +302,55 @@ static void test_files_of_others_are_not_replaced(void **state)
     check_refused(export_check_hugging_face("/proc/x", &model.table.shape, &error), &error, "/proc/x");
 }
 
+static void touch(char path[PATH_BYTES_MAX], const char *folder, const char *name)
+{
+    snprintf(path, PATH_BYTES_MAX, "%s/%s", folder, name);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fclose(file);
+}
+
+/* What killed exports left goes; what an export that goes on writes stays, and so do others' files. */
+static void test_leftovers_of_killed_exports(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"model.safetensors.tmp.4711",
+                                        "config.json.tmp.00ff00ff00ff00ff",
+                                        "llmc.bin.tmp.1",
+                                        "model.safetensors.tmp.99",
+                                        "llmc.bin.tmp.mine",
+                                        "other.bin.tmp.1"};
+    enum { GONE = 3, NAMES = 6, HELD = 3 };
+    char paths[NAMES][PATH_BYTES_MAX], path[PATH_BYTES_MAX];
+    Error error = {.text = ""};
+    StateSource source = {read_state, &model};
+    const char *folder = new_folder();
+    assert_int_equal(folder_create(folder, &error), 0);
+    for (int i = 0; i < NAMES; i++) {
+        touch(paths[i], folder, names[i]);
+    }
+    int held = open(paths[HELD], O_RDONLY);
+    assert_int_equal(flock(held, LOCK_SH), 0);
+    snprintf(path, sizeof(path), "%s/llmc.bin", folder);
+    if (export_hugging_face(folder, &model.table, &source, &error) != 0 ||
+        export_llmc(path, &model.table, &source, &error) != 0) {
+        fail_msg("%s", error.text);
+    }
+    for (int i = 0; i < NAMES; i++) {
+        if (path_exists(paths[i]) != (i >= GONE)) {
+            fail_msg("%s: expected it to be %s", paths[i], i < GONE ? "removed" : "left alone");
+        }
+    }
+    close(held);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_hugging_face_folder), cmocka_unit_test(test_hugging_face_replaces),
         cmocka_unit_test(test_llmc_file),           cmocka_unit_test(test_llmc_versions_and_damage),
         cmocka_unit_test(test_disk_full),           cmocka_unit_test(test_files_of_others_are_not_replaced),
+        cmocka_unit_test(test_leftovers_of_killed_exports),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -300,6 +300,19 @@ refused 'other bytes behind a gz' 'double.gz: damaged' -- -o out double.gz
 printf 'PK and BZh are no archives' >pk.txt
 gives 'a text that begins like an archive' pk.txt -- --eot=none pk.txt
 
+# Holes of a sparse file are zero bytes, at its end too; a file that is nothing but a hole is no text.
+mkdir holes && head -c 1000 book.txt >holes/a.txt
+{ cat holes/a.txt; head -c 40000 /dev/zero; printf 'more'; head -c 60000 /dev/zero; } >holes.expected
+printf 'more' | dd of=holes/a.txt bs=1 seek=41000 conv=notrunc status=none && truncate -s 101004 holes/a.txt
+truncate -s 200000 holes/b.txt
+for format in gnu pax; do
+    tar cSf sparse_$format.tar --format=$format -C holes a.txt
+    gives "a sparse file in a tar, $format" holes.expected -- --eot=none sparse_$format.tar
+    tar cSf hole_$format.tar --format=$format -C holes b.txt
+    refused "a file in a tar that is one hole, $format" "hole_$format.tar: b.txt: expected text" \
+        'zero bytes' -- -o out hole_$format.tar
+done
+
 # cut_refused ARCHIVE BYTES...: cut to so many bytes, by name and from a pipe.
 cut_refused() {
     local archive=$1 bad=0 keep
@@ -344,6 +357,29 @@ refused 'a bad file in an archive' 'badentry.tar: tree/c.jsonl: line 1: ' -- -o 
 cp hello.txt deep
 for _ in $(seq 14); do rm -f deep.zip && zip -q deep.zip deep && mv deep.zip deep; done
 refused 'too many archives inside each other' 'deep: ' 'too deep' -- -o out deep
+
+# ---- no text -----------------------------------------------------------------------------------------------
+# foreign FILE WHAT: as a file, in a tar, compressed, and through a pipe.
+foreign() {
+    refused "$1 is no text" "$1: expected text, found " "$2" -- -o out "$1"
+    cp "$1" inner.txt && tar cf foreign.tar hello.txt inner.txt && gzip -c "$1" >foreign.gz
+    refused "$1 in a tar" 'foreign.tar: inner.txt: expected text' "$2" -- -o out foreign.tar
+    refused "$1, compressed" 'foreign.gz: expected text' "$2" -- -o out foreign.gz
+    refused "$1 from a pipe" 'stdin: expected text' "$2" -- -o out --format=text - <"$1"
+}
+iconv -t UTF-16 hello.txt >utf16
+{ printf '\376\377'; iconv -t UTF-16BE hello.txt; } >utf16be
+iconv -t UTF-16LE book.txt >utf16le
+iconv -t UTF-32 hello.txt >utf32
+printf '{"text": "one"}\n' | iconv -t UTF-16 >utf16.jsonl
+{ printf 'PAR1\25\4'; cat random.bin; } >parquet
+{ printf '%%PDF-1.7\n'; cat random.bin; } >document
+cp out1/train.bin shard
+head -c 5000 /dev/zero >zeros
+for one in utf16:UTF-16 utf16be:UTF-16 utf16le:UTF-16 utf32:UTF-32 utf16.jsonl:UTF-16 parquet:Parquet \
+    document:PDF shard:'shard of tokens' zeros:'zero bytes'; do
+    foreign "${one%:*}" "${one#*:}"
+done
 
 # ---- mistakes ----------------------------------------------------------------------------------------------
 refused 'no output' '-o PREFIX is missing' -- book.txt

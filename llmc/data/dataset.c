@@ -1,19 +1,23 @@
 #define _GNU_SOURCE
 #include "llmc/data/dataset.h"
 
-#include <glob.h>
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 
+#include "llmc/base/clock.h"
 #include "llmc/base/file.h"
 #include "llmc/base/format.h"
 #include "llmc/base/hash.h"
 #include "llmc/base/memory.h"
 #include "llmc/data/shard.h"
+#include "llmc/data/shard_folder.h"
+
+enum { REPLACED_WAIT_MS = 20, REPLACED_WAIT_MS_MAX = 20000 };
 
 typedef struct ShardFile {
-    char *path;    /* owned */
+    char *path;    /* the name that users know; owned by the set's paths */
     OpenFile file; /* the first open_count of the set are open */
     Shard shard;
     int64_t first_window; /* of the set */
@@ -21,6 +25,8 @@ typedef struct ShardFile {
 } ShardFile;
 
 struct DataSet {
+    char *pattern;    /* owned */
+    ShardPaths paths; /* of the shards, in their order */
     ShardFile *shards;
     int shard_count;
     int open_count;
@@ -28,11 +34,6 @@ struct DataSet {
     int64_t windows;
     int64_t tokens;
 };
-
-static int compare_shards(const void *a, const void *b)
-{
-    return strcmp(((const ShardFile *)a)->path, ((const ShardFile *)b)->path);
-}
 
 /* An error that names the command which would make the files: its folder is the pattern's. */
 static int error_missing(const char *pattern, Error *error)
@@ -44,46 +45,16 @@ static int error_missing(const char *pattern, Error *error)
                      pattern, slash ? (int)(slash - pattern) : 1, slash ? pattern : ".");
 }
 
-static void set_paths(DataSet *set, char *const *paths, size_t count)
-{
-    set->shards = memory_alloc_zeroed(count, sizeof(*set->shards), "shards");
-    set->shard_count = (int)count;
-    for (size_t i = 0; i < count; i++) {
-        set->shards[i].path = strdup(paths[i]);
-        CHECK(set->shards[i].path, "%s: out of memory", paths[i]);
-    }
-    qsort(set->shards, count, sizeof(*set->shards), compare_shards);
-}
-
-/* The files that a pattern names, in the order of their names. A file of just this name comes before a
- * pattern, so that any name can be given. */
-static int find_paths(DataSet *set, const char *pattern, Error *error)
-{
-    if (path_exists(pattern)) {
-        char *path = (char *)pattern;
-        set_paths(set, &path, 1);
-        return 0;
-    }
-    glob_t found;
-    int status = glob(pattern, GLOB_NOSORT, NULL, &found);
-    if (status == GLOB_NOMATCH) {
-        return error_missing(pattern, error);
-    }
-    if (status != 0) {
-        return error_set(error, "%s: cannot search the folder; check its permissions", pattern);
-    }
-    set_paths(set, found.gl_pathv, found.gl_pathc);
-    globfree(&found);
-    return 0;
-}
-
 /* Open the shards and count their windows. Only headers are read. */
 static int open_shards(DataSet *set, Error *error)
 {
+    set->shard_count = (int)set->paths.count;
+    set->shards = memory_alloc_zeroed(set->paths.count, sizeof(*set->shards), "shards");
     for (int i = 0; i < set->shard_count; i++) {
         ShardFile *shard = &set->shards[i];
         unsigned char opening[SHARD_OPENING_BYTES];
-        if (open_file_init(&shard->file, shard->path, error) != 0) {
+        shard->path = set->paths.items[i].path;
+        if (open_file_init(&shard->file, set->paths.items[i].place, error) != 0) {
             return -1;
         }
         set->open_count++;
@@ -102,12 +73,74 @@ static int open_shards(DataSet *set, Error *error)
     return 0;
 }
 
+/* Close all but the pattern. */
+static void close_shards(DataSet *set)
+{
+    for (int i = 0; i < set->open_count; i++) {
+        open_file_release(&set->shards[i].file);
+    }
+    memory_free(set->shards);
+    shard_paths_release(&set->paths);
+    *set = (DataSet){.pattern = set->pattern, .window_tokens = set->window_tokens};
+}
+
+/* Is the open file still what its place holds? */
+static int is_open_file(const OpenFile *file, const char *place)
+{
+    struct stat opened, found;
+    return fstat(file->descriptor, &opened) == 0 && stat(place, &found) == 0 &&
+           opened.st_dev == found.st_dev && opened.st_ino == found.st_ino;
+}
+
+int data_set_is_current(const DataSet *set)
+{
+    ShardPaths now;
+    int is_same = shard_paths_find(&now, set->pattern, NULL) == 0 && now.count == set->paths.count;
+    for (size_t i = 0; is_same && i < now.count; i++) {
+        is_same = strcmp(now.items[i].path, set->paths.items[i].path) == 0;
+        if (is_same && i < (size_t)set->open_count) {
+            is_same = is_open_file(&set->shards[i].file, now.items[i].place);
+        } else if (is_same) { /* it could not be opened: would it be sought elsewhere now? */
+            is_same = strcmp(now.items[i].place, set->paths.items[i].place) == 0;
+        }
+    }
+    shard_paths_release(&now);
+    return is_same;
+}
+
+/* Open what the pattern names. What tokenize replaces meanwhile would be opened in part old and in part new:
+ * then all is opened again. */
+static int open_current(DataSet *set, Error *error)
+{
+    double begin_ms = clock_ms();
+    for (;;) {
+        if (shard_paths_find(&set->paths, set->pattern, error) != 0) {
+            return -1;
+        }
+        if (set->paths.count == 0) {
+            return error_missing(set->pattern, error);
+        }
+        int result = open_shards(set, error);
+        if (data_set_is_current(set)) {
+            return result;
+        }
+        if (clock_ms() - begin_ms > REPLACED_WAIT_MS_MAX) {
+            return error_set(error,
+                             "%s: expected shards that stay, found that they are replaced all the time",
+                             set->pattern);
+        }
+        close_shards(set);
+        nanosleep(&(struct timespec){.tv_nsec = REPLACED_WAIT_MS * 1000000L}, NULL);
+    }
+}
+
 DataSet *data_set_open(const char *pattern, int window_tokens, Error *error)
 {
     CHECK(window_tokens > 0, "a window has %d tokens", window_tokens);
     DataSet *set = memory_alloc_zeroed(1, sizeof(*set), "data set");
     set->window_tokens = window_tokens;
-    if (find_paths(set, pattern, error) != 0 || open_shards(set, error) != 0) {
+    set->pattern = memory_copy_text(pattern, "data set");
+    if (open_current(set, error) != 0) {
         data_set_free(set);
         return NULL;
     }
@@ -128,17 +161,11 @@ DataSet *data_set_open(const char *pattern, int window_tokens, Error *error)
 
 void data_set_free(DataSet *set)
 {
-    if (!set) {
-        return;
+    if (set) {
+        close_shards(set);
+        memory_free(set->pattern);
+        memory_free(set);
     }
-    for (int i = 0; i < set->open_count; i++) {
-        open_file_release(&set->shards[i].file);
-    }
-    for (int i = 0; i < set->shard_count; i++) {
-        free(set->shards[i].path);
-    }
-    memory_free(set->shards);
-    memory_free(set);
 }
 
 int64_t data_set_windows(const DataSet *set)

@@ -19,9 +19,13 @@ extern "C" {
 typedef struct DataSet DataSet;
 
 /* `pattern` is a path or a glob ("data/openwebtext/train*.bin"); shards are taken in the order of their
- * names. NULL with *error naming the file, what was expected and found, and the way out. The caller frees. */
+ * names: all those that were there before tokenize replaced them, or all that it put in their place. NULL
+ * with *error naming the file, what was expected and found, and the way out. The caller frees. */
 DataSet *data_set_open(const char *pattern, int window_tokens, Error *error); /* window_tokens = T */
 void data_set_free(DataSet *set);
+
+/* Are the open shards still those that the pattern names? Not once tokenize has replaced them. */
+int data_set_is_current(const DataSet *set);
 
 int64_t data_set_windows(const DataSet *set); /* W, at least 1 */
 int64_t data_set_tokens(const DataSet *set);

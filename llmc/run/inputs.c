@@ -5,6 +5,8 @@
 
 #include "llmc/base/file.h"
 
+enum { TRIES_MAX = 100 };
+
 /* A data set that a script makes is missing altogether: name the script. */
 static int check_folder(const char *dataset, Error *error)
 {
@@ -41,9 +43,31 @@ static DataSet *open_split(const char *path, const char *dataset, const char *pr
     return data_set_open(pattern, T, error);
 }
 
-int inputs_open(DataSet **train, DataSet **val, const Options *options, int needs_val, Error *error)
+/* Both splits as they are now. */
+static int open_splits(DataSet **train, DataSet **val, const Options *options, int needs_val, Error *error)
 {
     int T = (int)options->block_size;
+    *val = NULL;
+    *train = open_split(options->train_data, options->dataset, "train", T, error);
+    if (!*train || !needs_val) {
+        return *train ? 0 : -1;
+    }
+    *val = open_split(options->val_data, options->dataset, "val", T, error);
+    if (!*val) {
+        data_set_free(*train);
+        *train = NULL;
+        size_t used = error ? strlen(error->text) : 0;
+        if (error && !options->eval_only) {
+            snprintf(error->text + used, sizeof(error->text) - used,
+                     "; or --eval_interval=0 trains without evaluation");
+        }
+        return -1;
+    }
+    return 0;
+}
+
+int inputs_open(DataSet **train, DataSet **val, const Options *options, int needs_val, Error *error)
+{
     *train = NULL;
     *val = NULL;
     if (needs_val && options->train_data[0] && !options->val_data[0]) {
@@ -52,22 +76,17 @@ int inputs_open(DataSet **train, DataSet **val, const Options *options, int need
                          "val_data, or --eval_interval=0 to train without evaluation",
                          options->train_data);
     }
-    *train = open_split(options->train_data, options->dataset, "train", T, error);
-    if (!*train) {
-        return -1;
-    }
-    if (needs_val) {
-        *val = open_split(options->val_data, options->dataset, "val", T, error);
-        if (!*val) {
-            data_set_free(*train);
-            *train = NULL;
-            size_t used = error ? strlen(error->text) : 0;
-            if (error && !options->eval_only) {
-                snprintf(error->text + used, sizeof(error->text) - used,
-                         "; or --eval_interval=0 trains without evaluation");
-            }
+    for (int tries = 0; tries < TRIES_MAX; tries++) {
+        if (open_splits(train, val, options, needs_val, error) != 0) {
             return -1;
         }
+        if (!*val || data_set_is_current(*train)) {
+            return 0;
+        }
+        data_set_free(*train); /* tokenize has replaced it, and val is the new one */
+        data_set_free(*val);
+        *train = NULL;
+        *val = NULL;
     }
-    return 0;
+    return error_set(error, "expected shards that stay, found that they are replaced all the time");
 }

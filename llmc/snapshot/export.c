@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "llmc/base/file.h"
+#include "llmc/base/leftovers.h"
 #include "llmc/base/memory.h"
 #include "llmc/snapshot/export_mark.h"
 #include "llmc/snapshot/export_vocabulary.h"
@@ -123,7 +124,7 @@ static int write_text(const char *folder, const char *name, const char *text, si
 {
     char path[PATH_BYTES_MAX];
     AtomicFile file;
-    if (path_join(path, folder, name, error) != 0 || atomic_file_init(&file, path, error) != 0) {
+    if (path_join(path, folder, name, error) != 0 || leftovers_replace(&file, path, error) != 0) {
         return -1;
     }
     if (atomic_file_write(&file, text, bytes, error) != 0) {
@@ -152,7 +153,7 @@ int export_hugging_face(const char *folder, const ParamTable *table, const State
     AtomicFile file;
     if (export_check_hugging_face(folder, &table->shape, error) != 0 ||
         path_join(path, folder, "model.safetensors", error) != 0 ||
-        atomic_file_init(&file, path, error) != 0) {
+        leftovers_replace(&file, path, error) != 0) {
         return -1;
     }
     if (write_weights(&file, table, source, error) != 0) {
@@ -209,7 +210,7 @@ static int write_llmc(AtomicFile *file, const ParamTable *table, const StateSour
 int export_llmc(const char *path, const ParamTable *table, const StateSource *source, Error *error)
 {
     AtomicFile file;
-    if (export_check_llmc(path, error) != 0 || atomic_file_init(&file, path, error) != 0) {
+    if (export_check_llmc(path, error) != 0 || leftovers_replace(&file, path, error) != 0) {
         return -1;
     }
     if (write_llmc(&file, table, source, error) != 0) {

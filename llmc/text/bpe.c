@@ -13,7 +13,7 @@
  */
 
 /* Up to here, searching all pairs for the best one is faster than keeping them in order. */
-enum { SHORT_WORD_BYTES = 48, BUCKET_WORDS = (MERGES_COUNT + 63) / 64 };
+enum { SHORT_WORD_BYTES = 48, WINDOW_BYTES = 1 << 20, BUCKET_WORDS = (MERGES_COUNT + 63) / 64 };
 
 #define NO_SYMBOL 0xffffffffu
 
@@ -197,11 +197,68 @@ static size_t encode_long(BpeScratch *scratch, uint16_t *out, const Tokenizer *t
     return count;
 }
 
+static size_t encode_part(BpeScratch *scratch, uint16_t *out, const Tokenizer *tokenizer, const uint8_t *text,
+                          size_t bytes)
+{
+    return bytes <= SHORT_WORD_BYTES ? encode_short(scratch, out, tokenizer, text, bytes)
+                                     : encode_long(scratch, out, tokenizer, text, bytes);
+}
+
+/* Do these two tokens stay two when their bytes are encoded? */
+static int is_lasting_pair(BpeScratch *scratch, const Tokenizer *tokenizer, uint16_t left, uint16_t right)
+{
+    uint8_t text[2 * TOKEN_BYTES_MAX];
+    uint16_t tokens[2 * TOKEN_BYTES_MAX];
+    size_t left_bytes, right_bytes;
+    const char *left_text = tokenizer_token_bytes(tokenizer, left, &left_bytes);
+    const char *right_text = tokenizer_token_bytes(tokenizer, right, &right_bytes);
+    memcpy(text, left_text, left_bytes);
+    memcpy(text + left_bytes, right_text, right_bytes);
+    size_t count = encode_part(scratch, tokens, tokenizer, text, left_bytes + right_bytes);
+    return count == 2 && tokens[0] == left && tokens[1] == right;
+}
+
+/* The last tokens of a window depend on what comes after it and are dropped; the next window begins at a
+ * token's end.
+ *
+ * The tokens on both sides of such an end are those of the whole word if the two next to it stay two when
+ * they are encoded alone. Say not, and look at the first merge across the end. Merges are done in the order
+ * of training, so before it both sides were merged as if they were alone; the two symbols that it joins lie
+ * inside the two tokens next to the end, whose symbols at that time depend on their own bytes only, since no
+ * merge crosses a token's end. So the two tokens, encoded alone, are merged across the end as well. */
+size_t bpe_encode_windows(BpeScratch *scratch, uint16_t *out, const Tokenizer *tokenizer, const uint8_t *word,
+                          size_t bytes, size_t window_bytes)
+{
+    size_t count = 0; /* tokens of word[0, done) */
+    size_t done = 0;
+    size_t window = window_bytes;
+    while (done < bytes) {
+        window = bytes - done < window ? bytes - done : window;
+        size_t found = encode_part(scratch, out + count, tokenizer, word + done, window);
+        size_t token_bytes;
+        if (count > 0 && !is_lasting_pair(scratch, tokenizer, out[count - 1], out[count])) {
+            tokenizer_token_bytes(tokenizer, out[--count], &token_bytes);
+            done -= token_bytes; /* begin one token earlier, and take more */
+            window += window_bytes;
+            continue;
+        }
+        size_t end = done + window;
+        for (size_t dropped = 0; end < bytes && dropped < window_bytes / 16 && found > 1;) {
+            tokenizer_token_bytes(tokenizer, out[count + --found], &token_bytes);
+            dropped += token_bytes;
+            end -= token_bytes;
+        }
+        count += found;
+        done = end;
+        window = window_bytes;
+    }
+    return count;
+}
+
 size_t bpe_encode(BpeScratch *scratch, uint16_t *out, const Tokenizer *tokenizer, const uint8_t *word,
                   size_t bytes)
 {
-    if (bytes <= SHORT_WORD_BYTES) {
-        return encode_short(scratch, out, tokenizer, word, bytes);
-    }
-    return encode_long(scratch, out, tokenizer, word, bytes);
+    return bytes <= WINDOW_BYTES + WINDOW_BYTES / 2
+               ? encode_part(scratch, out, tokenizer, word, bytes)
+               : bpe_encode_windows(scratch, out, tokenizer, word, bytes, WINDOW_BYTES);
 }

@@ -20,8 +20,13 @@ typedef struct BpeScratch {
 
 void bpe_scratch_release(BpeScratch *scratch);
 
-/* Write the tokens of a word, 0 < bytes < 2^32, at most one for each byte. Returns how many. */
+/* Write the tokens of a word, bytes > 0, at most one for each byte. Returns how many. Scratch space does not
+ * grow with the word beyond some 30 MB. */
 size_t bpe_encode(BpeScratch *scratch, uint16_t *out, const Tokenizer *tokenizer, const uint8_t *word,
                   size_t bytes);
+
+/* The same by pieces of window_bytes > TOKEN_BYTES_MAX: how bpe_encode takes a long word. */
+size_t bpe_encode_windows(BpeScratch *scratch, uint16_t *out, const Tokenizer *tokenizer, const uint8_t *word,
+                          size_t bytes, size_t window_bytes);
 
 #endif
