@@ -14,12 +14,13 @@
 
 static SnapshotWriter *make_writer(Arenas *arenas, const char *out_dir, int keep)
 {
+    Error error;
     SnapshotWriterConfig config = {.out_dir = out_dir,
                                    .table = &arenas->table,
                                    .source = {read_state, arenas},
                                    .keep = keep,
                                    .threads = 1};
-    return snapshot_writer_create(&config);
+    return snapshot_writer_create(&config, &error);
 }
 
 static void expect_state(const char *out_dir, int64_t step, const Arenas *expected)
@@ -54,12 +55,12 @@ static void test_the_state_at_start_is_written(void **state)
     arenas_init(&before, &small);
     SnapshotWriter *writer = make_writer(&arenas, folder, 2);
     for (int64_t step = 1; step <= 5; step++) {
-        fill_random(&arenas, (uint64_t)step);
-        fill_random(&before, (uint64_t)step);
+        fill_finite(&arenas, (uint64_t)step);
+        fill_finite(&before, (uint64_t)step);
         SnapshotInfo info = info_of(step, &small);
         snapshot_writer_start(writer, &info);
         snapshot_writer_copied(writer);
-        fill_random(&arenas, 1000);
+        fill_finite(&arenas, 1000);
         snapshot_writer_wait(writer);
         SnapshotResult result;
         assert_int_equal(snapshot_writer_poll(writer, &result), 1);
@@ -88,7 +89,7 @@ static void test_a_failure_is_told_and_the_next_may_succeed(void **state)
     fclose(file);
     Arenas arenas;
     arenas_init(&arenas, &small);
-    fill_random(&arenas, 7);
+    fill_finite(&arenas, 7);
     SnapshotWriter *writer = make_writer(&arenas, folder, 2);
     SnapshotInfo info = info_of(3, &small);
     SnapshotResult result;
@@ -115,7 +116,7 @@ static void test_what_is_in_flight_is_finished(void **state)
     char *folder = scratch_path("flight");
     Arenas arenas;
     arenas_init(&arenas, &small);
-    fill_random(&arenas, 9);
+    fill_finite(&arenas, 9);
     SnapshotWriter *writer = make_writer(&arenas, folder, 0);
     SnapshotInfo info = info_of(12, &small);
     char options[] = "{\"a\": 1}";

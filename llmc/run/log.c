@@ -2,6 +2,7 @@
 #include "llmc/run/log.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,10 +27,11 @@ int log_init(Log *log, const char *out_dir, Error *error)
     if (path_join(path, out_dir, "log.jsonl", error) != 0) {
         return -1;
     }
-    log->file = fopen(path, "ae+");
+    Error reason = {"out of memory"};
+    int descriptor = file_open(path, O_RDWR | O_CREAT | O_APPEND, &reason);
+    log->file = descriptor < 0 ? NULL : fdopen(descriptor, "a+");
     if (!log->file) {
-        return error_set(error, "%s: cannot open for appending: %s; choose another out_dir", path,
-                         strerror(errno));
+        return error_set(error, "%s; choose another out_dir", reason.text);
     }
     /* A run that was killed may have left half a line: it must not swallow the next one. */
     if (fseek(log->file, -1, SEEK_END) == 0 && getc(log->file) != '\n') {
@@ -238,6 +240,22 @@ void log_snapshot(Log *log, int64_t iter, const char *file, uint64_t bytes, doub
     }
 }
 
+void log_dropped(Log *log, int64_t iter, const char *file, const char *reason)
+{
+    if (!log->console) {
+        return;
+    }
+    fprintf(log->console, "snapshot %s: not kept: %s\n", file, reason);
+    fflush(log->console);
+    if (log->file) {
+        fprintf(log->file, "{\"event\":\"dropped\",\"iter\":%" PRId64 ",\"file\":", iter);
+        json_print_string(log->file, file);
+        fputs(",\"reason\":", log->file);
+        json_print_string(log->file, reason);
+        end_line(log);
+    }
+}
+
 void log_end(Log *log, int64_t iter, uint64_t weights_hash, const char *reason)
 {
     if (!log->console) {
@@ -260,7 +278,8 @@ int log_has_eval(const char *out_dir, int64_t iter)
     if (path_join(path, out_dir, "log.jsonl", NULL) != 0) {
         return 0;
     }
-    FILE *file = fopen(path, "re");
+    int descriptor = file_open(path, O_RDONLY, NULL);
+    FILE *file = descriptor < 0 ? NULL : fdopen(descriptor, "r");
     if (!file) {
         return 0;
     }

@@ -57,6 +57,8 @@ void log_eval(Log *log, int64_t iter, double train_loss, double val_loss, double
 /* file: name in out_dir. stall_ms: training waited so long. */
 void log_snapshot(Log *log, int64_t iter, const char *file, uint64_t bytes, double stall_ms, double write_ms);
 /* Always the last line. */
+/* A snapshot that was begun and not kept. */
+void log_dropped(Log *log, int64_t iter, const char *file, const char *reason);
 void log_end(Log *log, int64_t iter, uint64_t weights_hash, const char *reason);
 
 /* Whether the log's last lines hold the evaluation after `iter` updates: a run that was stopped while it

@@ -71,6 +71,7 @@ int program_run(const char *name, OpenDevice *open_device, int argc, char **argv
     }
     int exit_code = run_finish(&run, reason, &error);
     if (error.text[0]) {
+        folder_lock_release(&run.lock);
         error_exit(exit_code, "%s", error.text);
     }
     run_close(&run);
