@@ -436,6 +436,23 @@ static void test_chunks_cover_each_tensor(void **state)
     params_release(&table);
 }
 
+/* The largest model that the options describe has more chunks than an int counts. */
+static void test_chunks_of_the_largest_model(void **state)
+{
+    (void)state;
+    ModelShape shape = {
+        .block_size = 1024, .vocab_size = 50257, .n_layer = 1000, .n_head = 512, .n_embd = 65536};
+    ParamTable table;
+    params_init(&table, &shape);
+    int64_t expected = 0;
+    for (int i = 0; i < table.count; i++) {
+        expected += (table.specs[i].arena_count + ARENA_CHUNK - 1) / ARENA_CHUNK;
+    }
+    assert_true(expected > INT32_MAX);
+    assert_true(arena_chunks_cut(NULL, &table) == expected);
+    params_release(&table);
+}
+
 static void test_shapes_are_checked(void **state)
 {
     (void)state;
@@ -468,6 +485,7 @@ int main(void)
         cmocka_unit_test(test_bf16_rounds_to_nearest_even),
         cmocka_unit_test(test_parameter_table_of_gpt2),
         cmocka_unit_test(test_chunks_cover_each_tensor),
+        cmocka_unit_test(test_chunks_of_the_largest_model),
         cmocka_unit_test(test_shapes_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -105,7 +105,6 @@ typedef struct StepResult {
 /* What there is to tell of a model. */
 typedef struct ModelFacts {
     size_t memory_bytes; /* held on the device */
-    size_t host_bytes;   /* of them, memory of this machine: all or none */
     double peak_flops;   /* operations a second that mfu refers to, 0 where unknown */
     /* How it multiplies (model/plans.h), where that was given or timed, else NULL; owned by the model, as is
      * the next. */
@@ -114,6 +113,7 @@ typedef struct ModelFacts {
     const char *device;       /* what decides how numbers are rounded: its kind, and its library's version */
     const char *kernel;       /* what multiplies matrices, or NULL: its library chooses */
     int queues_work;          /* calls return before the device has done what they ask for */
+    size_t host_bytes;        /* of memory_bytes, those of this machine: all or none */
 } ModelFacts;
 
 typedef struct Backend {

@@ -9,6 +9,7 @@
 
 #include "llmc/base/file.h"
 #include "llmc/base/format.h"
+#include "llmc/base/memory.h"
 #include "llmc/run/json_text.h"
 
 enum { NUMBER_BYTES = 32, TAIL_BYTES = 1 << 16 };
@@ -274,7 +275,7 @@ void log_end(Log *log, int64_t iter, uint64_t weights_hash, const char *reason)
 
 int log_has_eval(const char *out_dir, int64_t iter)
 {
-    char path[PATH_BYTES_MAX], wanted[64], tail[TAIL_BYTES + 1];
+    char path[PATH_BYTES_MAX], wanted[64];
     if (path_join(path, out_dir, "log.jsonl", NULL) != 0) {
         return 0;
     }
@@ -286,8 +287,11 @@ int log_has_eval(const char *out_dir, int64_t iter)
     if (fseek(file, -TAIL_BYTES, SEEK_END) != 0) {
         rewind(file); /* shorter than that */
     }
+    char *tail = memory_alloc(TAIL_BYTES, 1, "end of log.jsonl");
     size_t bytes = fread(tail, 1, TAIL_BYTES, file);
     fclose(file);
     int wanted_bytes = snprintf(wanted, sizeof(wanted), "{\"event\":\"eval\",\"iter\":%" PRId64 ",", iter);
-    return memmem(tail, bytes, wanted, (size_t)wanted_bytes) != NULL;
+    int is_found = memmem(tail, bytes, wanted, (size_t)wanted_bytes) != NULL;
+    memory_free(tail);
+    return is_found;
 }

@@ -44,7 +44,7 @@ int program_run(const char *name, OpenDevice *open_device, int argc, char **argv
         error_exit(EXIT_FAILED, "%s", error.text);
     }
 
-    Options options;
+    static Options options; /* not on a stack that may be small; nor is the run */
     if (options_parse(&options, argc, argv, &error) != 0) {
         error_exit(EXIT_FAILED, "%s", error.text);
     }
@@ -60,7 +60,7 @@ int program_run(const char *name, OpenDevice *open_device, int argc, char **argv
         error_exit(EXIT_FAILED, "%s", error.text);
     }
     const Backend *backend = open_device(&options, &error);
-    Run run;
+    static Run run;
     if (!backend || run_open(&run, &options, backend, &error) != 0) {
         error_exit(EXIT_FAILED, "%s", error.text);
     }

@@ -158,7 +158,7 @@ static int check_memory(const Model *model, Error *error)
         return 0;
     }
     return error_set(error,
-                     "out of memory: the model needs %.1f GiB, %s has %.1f GiB; lower batch_size=%d or "
+                     "out of memory: the model needs %.2f GiB, %s has %.2f GiB; lower batch_size=%d or "
                      "block_size=%d",
                      (double)model->bytes / 0x1p30, room.owner, (double)room.limit_bytes / 0x1p30,
                      model->config.batch_size, model->config.sequence_tokens);
