@@ -135,18 +135,34 @@ static int has_progress(const Run *run)
 
 /* ---- snapshots ----------------------------------------------------------------------------------------- */
 
+static void tell_failure(Run *run, const Error *error)
+{
+    run->failed_snapshots++;
+    run->begun_step = -1;
+    error_print("%s; the run goes on without this snapshot", error->text);
+}
+
+/* Of a run without an interval. It has nothing to copy for: training waits anyway. */
+static int make_late_writer(Run *run)
+{
+    Error error;
+    SnapshotWriterConfig config = writer_config(run);
+    config.is_direct = 1;
+    run->writer = snapshot_writer_create(&config, &error);
+    if (!run->writer) {
+        tell_failure(run, &error);
+    }
+    return run->writer ? 0 : -1;
+}
+
 void run_save(Run *run)
 {
     if (run->rank != 0 || run->begun_step == run->step || run->saved_step == run->step ||
         (run->bad_steps > 0 && !has_progress(run))) {
         return;
     }
-    if (!run->writer) { /* made now, it has nothing to copy for: training waits anyway */
-        Error error;
-        SnapshotWriterConfig config = writer_config(run);
-        config.is_direct = 1;
-        run->writer = snapshot_writer_create(&config, &error);
-        CHECK(run->writer, "%s", error.text);
+    if (!run->writer && make_late_writer(run) != 0) {
+        return;
     }
     const Options *options = &run->options;
     char *json = options_to_json(options);
@@ -185,9 +201,7 @@ void run_save_poll(Run *run)
     snprintf(name, sizeof(name), "step-%08" PRId64 ".snap", result.step);
     run->is_unjudged = 0;
     if (result.has_failed) {
-        run->failed_snapshots++;
-        run->begun_step = -1;
-        error_print("%s; the run goes on without this snapshot", result.error.text);
+        tell_failure(run, &result.error);
         return;
     }
     if (result.is_dropped) {

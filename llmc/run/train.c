@@ -176,10 +176,10 @@ static void finish_pending(Loop *loop)
     trace_read_marks(&loop->trace, &run->model);
     run_save_judge(run, iter, result.is_skipped);
     if (result.is_skipped) {
-        char reason[128];
+        char reason[160];
         run->bad_steps++;
         run->is_out_of_range = result.is_out_of_range;
-        run_name_range(reason, sizeof(reason), run, "gradient");
+        run_name_range(reason, sizeof(reason), run, "loss or gradient");
         log_skip(&run->log, iter, result.is_out_of_range ? reason : "gradient not finite");
     } else {
         run->bad_steps = 0;
