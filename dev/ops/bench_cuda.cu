@@ -310,7 +310,7 @@ static void add_update(Operations *list, const Settings &s)
     CUDA_CHECK(cudaMemset(tail, 0, GRADIENT_TAIL * sizeof(int64_t)));
     CUDA_CHECK(cudaMemset(sums, 0x01, sums_bytes));
     float *gradients = random_floats(count, 0.01f);
-    ExactFold fold = {sums, gradients, count, 1024, tail + TAIL_BAD, 0};
+    ExactFold fold = {sums, gradients, count, 1024, tail + TAIL_BAD, 0, NULL};
     list->push_back({"exact fold, first slot", 0, 12.0 * (double)count, 0, [=](cudaStream_t stream) {
                          ExactFold first = fold;
                          first.is_first = 1;

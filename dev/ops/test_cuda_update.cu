@@ -32,20 +32,23 @@ static void check_fold(const Floats &values, float limit, bool is_first)
 {
     char where[120];
     Integers sums = some_sums(values.size()), expected = sums;
-    int64_t bad = 3;
+    int64_t bad = 3, not_finite = 5;
     for (size_t i = 0; i < values.size(); i++) {
         bool is_good = fabsf(values[i]) <= limit;
         int64_t added = is_good ? llrint((double)values[i] * EXACT_SCALE) : 0;
         expected[i] = added + (is_first ? 0 : sums[i]);
         bad += !is_good;
+        not_finite += !isfinite(values[i]);
     }
-    Device<int64_t> d_sums(sums), d_bad(Integers{3});
+    Device<int64_t> d_sums(sums), d_bad(Integers{3}), d_not_finite(Integers{5});
     Device<float> d_values(values);
-    ExactFold fold = {d_sums.data, d_values.data, (int64_t)values.size(), limit, d_bad.data, is_first};
+    ExactFold fold = {d_sums.data, d_values.data, (int64_t)values.size(), limit,
+                      d_bad.data,  is_first,      d_not_finite.data};
     exact_fold(&fold, 0);
     snprintf(where, sizeof(where), "%zu values, limit %g, is_first %d", values.size(), limit, is_first);
     check_same(where, "sums", d_sums.read(), expected);
     check_same(where, "bad", d_bad.read(), Integers{bad});
+    check_same(where, "not finite", d_not_finite.read(), Integers{not_finite});
 }
 
 static void test_exact_sums(void **state)
@@ -80,7 +83,7 @@ static void test_exact_sums_count_what_is_bad(void **state)
 static void check_loss(const Floats &losses, int slots)
 {
     char where[120];
-    Integers tail = {int64_t(1) << 51, 2};
+    Integers tail = {int64_t(1) << 51, 2, 7};
     Device<int64_t> d_tail(tail);
     Device<float> d_losses(losses);
     Device<double> d_mean(1);
@@ -100,6 +103,7 @@ static void check_loss(const Floats &losses, int slots)
     check_close(where, "tail", TAIL_LOSS, sum, is_good ? mean / slots : 0,
                 is_good ? error / slots + 0x1p-52 : 0);
     check_close(where, "tail", TAIL_BAD, (double)found[TAIL_BAD], is_good ? 2 : 3, 0);
+    check_close(where, "tail", TAIL_NOT_FINITE, (double)found[TAIL_NOT_FINITE], isfinite(mean) ? 7 : 8, 0);
     if (isfinite(mean)) {
         check_close(where, "mean", 0, d_mean.read()[0], mean, error);
     } else {
@@ -256,7 +260,7 @@ static void check_update(const UpdateCase *c)
     State s = state_before(c);
     double norm = expected_norm(&s, c->form);
     AdamwUpdate a = hyperparameters((float)(c->clip * norm));
-    Integers tail = {77, c->tail_bad};
+    Integers tail = {77, c->tail_bad, c->tail_bad / 2};
     Device<float> weights(s.weights), moment1(s.moment1), moment2(s.moment2), values(s.gradients);
     Device<int64_t> sums(s.sums), bad_partial(CHUNKS), d_tail(tail);
     Device<bf16> low(s.low);
@@ -280,6 +284,8 @@ static void check_update(const UpdateCase *c)
     StepOutcome found = outcome.read()[0];
     int64_t bad = c->tail_bad + (c->spoiled != 0 && !(fabsf(c->spoiled) <= a.gradients.limit));
     check_close(where, "outcome.bad", 0, (double)found.bad, (double)bad, 0);
+    int64_t not_finite = c->tail_bad / 2 + !isfinite(c->spoiled);
+    check_close(where, "outcome.not_finite", 0, (double)found.not_finite, (double)not_finite, 0);
     check_close(where, "outcome.loss", 0, (double)found.loss, 77, 0);
     if (bad > 0) { /* a bad step changes nothing, to the bit */
         check_same(where, "weights", weights.read(), s.weights);

@@ -2,6 +2,7 @@
 #ifndef DEV_TEST_SNAPSHOT_FIXTURE_H
 #define DEV_TEST_SNAPSHOT_FIXTURE_H
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,6 +50,17 @@ static inline void fill_random(Arenas *arenas, uint64_t seed)
                 random_block(bits, &key, (uint64_t)(spec->offset + j));
                 memcpy(&arenas->values[s][spec->offset + j], bits, sizeof(float));
             }
+        }
+    }
+}
+
+/* The same without values that no run may save. */
+static inline void fill_finite(Arenas *arenas, uint64_t seed)
+{
+    fill_random(arenas, seed);
+    for (int s = 0; s < SAVED_STATES; s++) {
+        for (int64_t i = 0; i < arenas->table.arena_count; i++) {
+            arenas->values[s][i] = isfinite(arenas->values[s][i]) ? arenas->values[s][i] : 1.0f;
         }
     }
 }

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -105,6 +106,119 @@ static void test_hash_sees_every_bit(void **state)
         }
         assert_true(bytes == 0 || hash != hash_bytes(data, bytes - 1, 0));
     }
+}
+
+/* Which folders were synced: the linker takes this fsync for the library's. */
+static ino_t synced[64];
+static int synced_count;
+
+int fsync(int descriptor)
+{
+    struct stat status;
+    if (fstat(descriptor, &status) == 0 && synced_count < 64) {
+        synced[synced_count++] = status.st_ino;
+    }
+    return (int)syscall(SYS_fsync, descriptor);
+}
+
+static int is_synced(const char *path)
+{
+    struct stat status;
+    assert_int_equal(stat(path, &status), 0);
+    for (int i = 0; i < synced_count; i++) {
+        if (synced[i] == status.st_ino) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* A folder that was made is there after a power cut, and so are its parents. */
+static void test_new_folders_are_durable(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/test_base_XXXXXX", path[PATH_BYTES_MAX];
+    Error error;
+    assert_non_null(mkdtemp(folder));
+    path_join(path, folder, "a/b/c", &error);
+    synced_count = 0;
+    assert_int_equal(folder_create(path, &error), 0);
+    for (int i = 0; i < 3; i++) {
+        *strrchr(path, '/') = '\0'; /* the parents: FOLDER/a/b, FOLDER/a, FOLDER */
+        assert_true(is_synced(path));
+    }
+    synced_count = 0;
+    path_join(path, folder, "a/b/c", &error);
+    assert_int_equal(folder_create(path, &error), 0); /* which is there: nothing to do */
+    assert_int_equal(synced_count, 0);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(rmdir(path), 0);
+        *strrchr(path, '/') = '\0';
+    }
+}
+
+/* Two writers of one file, even with one process id in two containers, have files of their own; a link that
+ * somebody put there is not followed. */
+static void test_temporary_names(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/test_base_XXXXXX", path[PATH_BYTES_MAX], own[64];
+    Error error;
+    AtomicFile first, second;
+    assert_non_null(mkdtemp(folder));
+    path_join(path, folder, "file", &error);
+    assert_int_equal(atomic_file_init(&first, path, &error), 0);
+    assert_int_equal(atomic_file_init(&second, path, &error), 0);
+    assert_string_not_equal(first.temporary_path, second.temporary_path);
+    assert_memory_equal(first.temporary_path + strlen(path), ".tmp.", 5);
+    snprintf(own, sizeof(own), ".tmp.%d", (int)getpid());
+    assert_null(strstr(first.temporary_path, own));
+    assert_int_equal(strlen(first.temporary_path + strlen(path) + 5), 16); /* hex digits */
+    assert_int_equal(atomic_file_write(&first, "1", 1, &error), 0);
+    assert_int_equal(atomic_file_write(&second, "22", 2, &error), 0);
+    assert_int_equal(atomic_file_commit(&first, &error), 0);
+    assert_int_equal(atomic_file_commit(&second, &error), 0);
+    size_t bytes;
+    char *text = file_read(path, 10, &bytes, &error);
+    assert_string_equal(text, "22");
+    memory_free(text);
+    assert_int_equal(symlink(path, first.temporary_path), 0); /* the name that this process would take */
+    assert_int_equal(atomic_file_init(&second, path, &error), 0);
+    atomic_file_discard(&second);
+    assert_int_equal(unlink(first.temporary_path), 0);
+    unlink(path);
+    assert_int_equal(rmdir(folder), 0);
+}
+
+/* What is no regular file is an error at once, whatever opens it. */
+static void test_kinds_of_files(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/test_base_XXXXXX", path[PATH_BYTES_MAX];
+    Error error;
+    MappedFile mapped;
+    OpenFile opened;
+    size_t bytes;
+    assert_non_null(mkdtemp(folder));
+    path_join(path, folder, "it", &error);
+    static const char *const kinds[] = {"a FIFO", "a folder", "a link to nothing that is there", "a device"};
+    alarm(60); /* opening a FIFO would wait for ever */
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(i == 0   ? mkfifo(path, 0600)
+                         : i == 1 ? mkdir(path, 0700)
+                         : i == 2 ? symlink("nowhere", path)
+                                  : symlink("/dev/null", path),
+                         0);
+        assert_int_equal(mapped_file_init(&mapped, path, &error), -1);
+        assert_non_null(strstr(error.text, kinds[i]));
+        assert_int_equal(open_file_init(&opened, path, &error), -1);
+        assert_non_null(strstr(error.text, kinds[i]));
+        assert_null(file_read(path, 10, &bytes, &error));
+        assert_non_null(strstr(error.text, kinds[i]));
+        assert_int_equal(remove(path), 0);
+    }
+    alarm(0);
+    assert_int_equal(rmdir(folder), 0);
 }
 
 static void test_atomic_file_appears_whole_or_not_at_all(void **state)
@@ -309,7 +423,7 @@ static void test_chunks_cover_each_tensor(void **state)
     ModelShape shape = {.block_size = 64, .vocab_size = 5000, .n_layer = 2, .n_head = 2, .n_embd = 66};
     ParamTable table;
     params_init(&table, &shape);
-    int count = arena_chunks_cut(NULL, &table), next = 0;
+    int64_t count = arena_chunks_cut(NULL, &table), next = 0;
     ArenaChunk *chunks = memory_alloc((size_t)count, sizeof(*chunks), "chunks");
     assert_int_equal(arena_chunks_cut(chunks, &table), count);
     for (int i = 0; i < table.count; i++) {
@@ -324,6 +438,23 @@ static void test_chunks_cover_each_tensor(void **state)
     }
     assert_int_equal(next, count);
     memory_free(chunks);
+    params_release(&table);
+}
+
+/* The largest model that the options describe has more chunks than an int counts. */
+static void test_chunks_of_the_largest_model(void **state)
+{
+    (void)state;
+    ModelShape shape = {
+        .block_size = 1024, .vocab_size = 50257, .n_layer = 1000, .n_head = 512, .n_embd = 65536};
+    ParamTable table;
+    params_init(&table, &shape);
+    int64_t expected = 0;
+    for (int i = 0; i < table.count; i++) {
+        expected += (table.specs[i].arena_count + ARENA_CHUNK - 1) / ARENA_CHUNK;
+    }
+    assert_true(expected > INT32_MAX);
+    assert_true(arena_chunks_cut(NULL, &table) == expected);
     params_release(&table);
 }
 
@@ -451,12 +582,16 @@ int main(void)
         cmocka_unit_test(test_normal_moments_and_splits),
         cmocka_unit_test(test_hash_sees_every_bit),
         cmocka_unit_test(test_atomic_file_appears_whole_or_not_at_all),
+        cmocka_unit_test(test_new_folders_are_durable),
+        cmocka_unit_test(test_temporary_names),
+        cmocka_unit_test(test_kinds_of_files),
         cmocka_unit_test(test_error_line_and_exit_code),
         cmocka_unit_test(test_two_threads_fail_at_once),
         cmocka_unit_test(test_a_failing_hook_keeps_the_exit_code),
         cmocka_unit_test(test_bf16_rounds_to_nearest_even),
         cmocka_unit_test(test_parameter_table_of_gpt2),
         cmocka_unit_test(test_chunks_cover_each_tensor),
+        cmocka_unit_test(test_chunks_of_the_largest_model),
         cmocka_unit_test(test_shapes_are_checked),
         cmocka_unit_test(test_waits_do_not_depend_on_the_date),
         cmocka_unit_test(test_printable_text),

@@ -227,13 +227,38 @@ log_of() { # FOLDER: what the log says about updates
         sed -E 's/,"(ms|tok_per_s|compute_ms|comm_ms|exposed_ms|mfu)":[^,}]*//g'
 }
 wild=("${small[@]}" --learning_rate=100 --weight_decay=100 --warmup_iters=0 --max_iters=20 --max_bad_steps=4)
+limit='finite, but beyond 113.778 (1024 / gradient_accumulation_steps), the most that exact sums hold'
 for N in 0 3; do
     ranks $N "${wild[@]}" --snapshot_interval=2 --out_dir=wild-$N
     [ $code -eq 76 ] && [ "$(grep -c '^train_gpt2: ' stderr)" -eq 1 ] &&
-        grep -q "wild-$N: 4 updates in a row had a loss or gradient that is not finite; $good" stderr &&
-        [ "$(log_of wild-$N | grep -c '"event":"skip"')" -eq 4 ] && [ -e wild-$N/step-00000004.snap ]
-    result $? "$N ranks: updates are skipped, then exit 76, and the last snapshot is named"
+        grep -qF "wild-$N: 4 updates in a row had a loss or gradient that is $limit; newest good snapshot: \
+none was written; --reduce=fp32 has no such limit" stderr &&
+        [ "$(log_of wild-$N | grep -c '"event":"skip"')" -eq 4 ] && [ -z "$(ls wild-$N | grep snap)" ] &&
+        grep -q '"event":"dropped","iter":2,"file":"step-00000002.snap","reason":' wild-$N/log.jsonl
+    result $? "$N ranks: updates are skipped, then exit 76, and no snapshot of such weights is kept"
 done
+# Gradients that are only too large for exact sums: the line names what adds them up.
+dropped=("${small[@]}" --dropout=0.99 --max_iters=6 --max_bad_steps=4)
+ranks 0 "${dropped[@]}" --out_dir=dropped
+[ $code -eq 76 ] && grep -qF -- "$limit; newest good snapshot: none was written; --reduce=fp32" stderr
+bad=$?
+ranks 0 "${dropped[@]}" --reduce=fp32 --out_dir=dropped-fp32
+[ $bad -eq 0 ] && [ $code -eq 0 ] && [ "$(updates dropped-fp32)" -eq 6 ]
+result $? "large gradients are not called infinite, and --reduce=fp32 trains with them"
+
+# Good snapshots are followed by updates that destroy the weights, and by snapshots at each of them.
+ranks 0 "${small[@]}" --max_iters=6 --snapshot_interval=2 --out_dir=spoilt
+sums=$(cd spoilt && md5sum *.snap)
+ranks 0 "${wild[@]}" --snapshot_interval=1 --init_from=resume --out_dir=spoilt
+kept=$(grep -o 'newest good snapshot: step-[0-9]*' stderr | grep -o '[0-9]*')
+[ $code -eq 76 ] && [ "$kept" = 00000006 ] && [ "$(cd spoilt && md5sum *.snap)" = "$sums" ]
+goes_on "good snapshots outlive updates that destroy the weights, and are what is named" $? 0 spoilt
+
+# The last snapshot has no update after it, and one on a signal has none either: a forward pass tests them.
+ranks 0 "${wild[@]}" --max_iters=1 --snapshot_interval=1 --out_dir=last
+[ $code -eq 76 ] && [ -z "$(ls last | grep snap)" ] &&
+    grep -q 'last: the loss of the weights after 1 updates is not finite: no snapshot' stderr
+result $? "last weights that give no finite loss are not kept"
 [ -n "$(log_of wild-0)" ] && [ "$(log_of wild-0)" = "$(log_of wild-3)" ]
 result $? "any number of ranks skips the same updates"
 ranks 2 "${wild[@]}" --snapshot_interval=0 --max_bad_steps=2 --out_dir=wild-never

@@ -253,6 +253,37 @@ static void test_snapshot_brings_its_weights(void **state)
     weights_close(weights);
 }
 
+/* As a Hugging Face file's, a snapshot's weights must be finite; so must its moments, for a run that goes on
+ * from it. */
+static void test_snapshots_that_are_not_finite(void **state)
+{
+    (void)state;
+    Error error;
+    Arenas spoilt, found;
+    const ParamSpec *spec = &model.table.specs[model.table.count - 1];
+    for (int s = 0; s < SAVED_STATES; s++) {
+        const char *folder = new_folder();
+        arenas_init(&spoilt, &model.table.shape);
+        arenas_init(&found, &model.table.shape);
+        spoilt.values[s][spec->offset] = s == 0 ? NAN : -INFINITY;
+        write_step(folder, 12, &spoilt, 0);
+        WeightsFile *weights = weights_open(step_path(folder, 12), &error);
+        assert_non_null(weights);
+        StateSink sink = {write_state, &found};
+        error.text[0] = '\0';
+        assert_int_equal(weights_load(weights, &model.table, &sink, &error), s == 0 ? -1 : 0);
+        assert_true(s > 0 || strstr(error.text, "expected finite weights"));
+        weights_close(weights);
+        Snapshot *snapshot = snapshot_open(step_path(folder, 12), &error);
+        assert_int_equal(
+            snapshot_load_finite(snapshot, &model.table, SAVED_WEIGHTS, SAVED_MOMENT2, &sink, &error), -1);
+        assert_non_null(strstr(error.text, spec->name));
+        snapshot_close(snapshot);
+        arenas_release(&spoilt);
+        arenas_release(&found);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -265,6 +296,7 @@ int main(void)
         cmocka_unit_test(test_model_in_pieces),
         cmocka_unit_test(test_paths_that_hold_no_model),
         cmocka_unit_test(test_snapshot_brings_its_weights),
+        cmocka_unit_test(test_snapshots_that_are_not_finite),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

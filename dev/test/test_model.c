@@ -397,8 +397,19 @@ static void check_skip(const Backend *backend)
         run_slots(backend, model, 0, (uint32_t)slots);
         backend->update(model, &args, &result);
         assert_true(result.is_skipped);
+        assert_false(result.is_out_of_range); /* a NaN is no large number */
         backend->read_state(model, STATE_WEIGHTS, 0, after, table.arena_count);
         assert_memory_equal(before, after, bytes);
+        draw_weights(backend, model, &table);
+        const float large = 1e6f; /* logits as large, and a loss that is more than exact sums hold */
+        const ParamSpec *lnf = &table.specs[params_lnf_weight_index(&table)];
+        for (int64_t i = 0; i < lnf->columns; i++) {
+            backend->write_state(model, STATE_WEIGHTS, lnf->offset + i, &large, 1);
+        }
+        run_slots(backend, model, 0, (uint32_t)slots);
+        backend->update(model, &args, &result);
+        assert_true(result.is_skipped);
+        assert_true(result.is_out_of_range);
         draw_weights(backend, model, &table); /* the next step is good again */
         run_slots(backend, model, 0, (uint32_t)slots);
         backend->update(model, &args, &result);

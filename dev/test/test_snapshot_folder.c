@@ -7,12 +7,102 @@
 
 #include <cmocka.h>
 
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 
 #include "dev/test/snapshot_fixture.h"
+#include "llmc/base/folder_lock.h"
+
+/* The linker takes this readdir for the library's. It fails once, after readdir_fails entries; at the end
+ * of a folder it deletes a file, as a run that trains there may. */
+static int readdir_fails = -1;
+static const char *goes_away;
+
+struct dirent *readdir(DIR *folder)
+{
+    static struct dirent *(*next)(DIR *);
+    if (!next) {
+        *(void **)&next = dlsym(RTLD_NEXT, "readdir");
+    }
+    if (readdir_fails >= 0 && readdir_fails-- == 0) {
+        errno = EIO;
+        return NULL;
+    }
+    struct dirent *entry = next(folder);
+    if (!entry && goes_away) {
+        unlink(goes_away);
+        goes_away = NULL;
+    }
+    return entry;
+}
+
+/* An error of readdir is not the end of the folder, behind which no snapshots would be. */
+static void test_errors_of_readdir(void **state)
+{
+    (void)state;
+    Error error;
+    int64_t *steps;
+    char name[SNAPSHOT_FILE_BYTES_MAX];
+    Arenas arenas;
+    arenas_init(&arenas, &small);
+    const char *folder = new_folder();
+    write_step(folder, 10, &arenas, 0);
+    for (int after = 0; after < 3; after++) {
+        readdir_fails = after;
+        assert_int_equal(snapshot_list(&steps, folder, &error), -1);
+        assert_null(steps);
+        assert_non_null(strstr(error.text, "cannot list the folder: Input/output error"));
+        readdir_fails = after;
+        assert_null(snapshot_open_newest(folder, 1, &error));
+        assert_non_null(strstr(error.text, "Input/output error"));
+        readdir_fails = after;
+        assert_int_equal(snapshot_find_damaged(name, folder, &error), -1);
+        readdir_fails = after;
+        assert_int_equal(snapshot_prune(folder, 1, 0, &error), -1);
+        readdir_fails = after;
+        assert_int_equal(snapshot_remove_leftovers(folder, &error), -1);
+    }
+    readdir_fails = -1;
+    assert_int_equal(snapshot_list(&steps, folder, &error), 1);
+    memory_free(steps);
+    arenas_release(&arenas);
+}
+
+/* Something else under a snapshot's name is named at once, and left where it is: who put it there knows. */
+static void test_other_kinds_of_files(void **state)
+{
+    (void)state;
+    Error error;
+    Arenas arenas;
+    arenas_init(&arenas, &small);
+    const char *folder = new_folder();
+    write_step(folder, 10, &arenas, 0);
+    const char *path = step_path(folder, 20);
+    static const char *const kinds[] = {"a FIFO", "a folder", "a link to nothing that is there"};
+    alarm(60); /* opening a FIFO would wait for ever */
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(i == 0   ? mkfifo(path, 0600)
+                         : i == 1 ? mkdir(path, 0700)
+                                  : symlink("nowhere", path),
+                         0);
+        for (int is_owner = 0; is_owner < 2; is_owner++) {
+            assert_null(snapshot_open_newest(folder, is_owner, &error));
+            if (!strstr(error.text, "step-00000020.snap: expected a regular file") ||
+                !strstr(error.text, kinds[i])) {
+                fail_msg("expected the error to name %s, found '%s'", kinds[i], error.text);
+            }
+        }
+        assert_int_equal(remove(path), 0);
+    }
+    alarm(0);
+    arenas_release(&arenas);
+}
 
 static void test_list_and_names(void **state)
 {
@@ -58,13 +148,14 @@ static void damage(const char *path)
 }
 
 /* What a call prints on stderr is not for the test's own report. */
-static Snapshot *open_newest_quietly(char *said, size_t said_bytes, const char *folder, Error *error)
+static Snapshot *open_newest_quietly(char *said, size_t said_bytes, const char *folder, int is_owner,
+                                     Error *error)
 {
     fflush(stderr);
     int before = dup(2);
     FILE *capture = tmpfile();
     dup2(fileno(capture), 2);
-    Snapshot *snapshot = snapshot_open_newest(folder, error);
+    Snapshot *snapshot = snapshot_open_newest(folder, is_owner, error);
     fflush(stderr);
     dup2(before, 2);
     close(before);
@@ -83,14 +174,14 @@ static void test_newest_whole_file_is_used(void **state)
     Arenas arenas;
     arenas_init(&arenas, &small);
     const char *folder = new_folder();
-    assert_null(snapshot_open_newest(folder, &error));
+    assert_null(snapshot_open_newest(folder, 1, &error));
     assert_non_null(strstr(error.text, "found none; use init_from=scratch"));
     for (int64_t step = 10; step <= 50; step += 10) {
         write_step(folder, step, &arenas, 0);
     }
     damage(step_path(folder, 50));
     assert_int_equal(rename(step_path(folder, 10), step_path(folder, 40)), 0); /* swapped */
-    Snapshot *snapshot = open_newest_quietly(said, sizeof(said), folder, &error);
+    Snapshot *snapshot = open_newest_quietly(said, sizeof(said), folder, 1, &error);
     if (!snapshot) {
         fail_msg("%s", error.text);
     }
@@ -107,8 +198,45 @@ static void test_newest_whole_file_is_used(void **state)
 
     damage(step_path(folder, 30));
     damage(step_path(folder, 20));
-    assert_null(open_newest_quietly(said, sizeof(said), folder, &error));
+    assert_null(open_newest_quietly(said, sizeof(said), folder, 1, &error));
     assert_non_null(strstr(error.text, "found 2, all damaged"));
+    arenas_release(&arenas);
+}
+
+/* A run that only reads does not rename in a folder that another owns, and finds what is there when the other
+ * deletes old snapshots. */
+static void test_reading_beside_an_owner(void **state)
+{
+    (void)state;
+    Error error;
+    char said[4096];
+    Arenas arenas;
+    arenas_init(&arenas, &small);
+    const char *folder = new_folder();
+    for (int64_t step = 10; step <= 40; step += 10) {
+        write_step(folder, step, &arenas, 0);
+    }
+    damage(step_path(folder, 40));
+    FolderLock lock; /* of another open file: as another process has it */
+    assert_int_equal(folder_lock_take(&lock, folder, 0, &error), 0);
+    goes_away = step_path(folder, 30);
+    Snapshot *snapshot = open_newest_quietly(said, sizeof(said), folder, 0, &error);
+    if (!snapshot) {
+        fail_msg("%s", error.text);
+    }
+    assert_null(goes_away);
+    assert_int_equal(snapshot_info(snapshot)->step, 20);
+    snapshot_close(snapshot);
+    assert_non_null(strstr(said, "step-00000040.snap: damaged"));
+    assert_non_null(strstr(said, "passed over"));
+    assert_true(path_exists(step_path(folder, 40)));
+    folder_lock_release(&lock);
+    snapshot = open_newest_quietly(said, sizeof(said), folder, 0, &error); /* now nobody does */
+    assert_int_equal(snapshot_info(snapshot)->step, 20);
+    snapshot_close(snapshot);
+    assert_false(path_exists(step_path(folder, 40)));
+    assert_int_equal(snapshot_find_damaged(said, folder, &error), 1);
+    assert_string_equal(said, "step-00000040.snap.damaged");
     arenas_release(&arenas);
 }
 
@@ -138,6 +266,18 @@ static void test_prune(void **state)
     arenas_release(&arenas);
 }
 
+/* How many entries of a folder have a text in their names. */
+static int count_names(const char *folder, const char *text)
+{
+    int count = 0;
+    DIR *entries = opendir(folder);
+    for (struct dirent *entry = readdir(entries); entry; entry = readdir(entries)) {
+        count += strstr(entry->d_name, text) != NULL;
+    }
+    closedir(entries);
+    return count;
+}
+
 /* A writer that is killed at any moment leaves whole snapshots and, at most, a file that the next start
  * removes. */
 static void test_killed_writer(void **state)
@@ -162,20 +302,13 @@ static void test_killed_writer(void **state)
         nanosleep(&pause, NULL);
         kill(child, SIGKILL);
         waitpid(child, NULL, 0);
-        char path[PATH_BYTES_MAX];
         int64_t *steps;
         int count = snapshot_list(&steps, folder, &error);
         assert_in_range(count, 1, 1 << 20);
-        for (int64_t step = 1; step <= steps[0] + 1; step++) {
-            snprintf(path, sizeof(path), "%s.tmp.%d", step_path(folder, step), (int)child);
-            leftovers += path_exists(path);
-        }
+        leftovers += count_names(folder, ".snap.tmp.");
         assert_int_equal(snapshot_remove_leftovers(folder, &error), 0);
-        for (int64_t step = 1; step <= steps[0] + 1; step++) {
-            snprintf(path, sizeof(path), "%s.tmp.%d", step_path(folder, step), (int)child);
-            assert_false(path_exists(path));
-        }
-        Snapshot *snapshot = snapshot_open_newest(folder, &error);
+        assert_int_equal(count_names(folder, ".snap.tmp."), 0);
+        Snapshot *snapshot = snapshot_open_newest(folder, 1, &error);
         if (!snapshot) {
             fail_msg("%s", error.text);
         }
@@ -190,9 +323,9 @@ static void test_killed_writer(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_list_and_names),
-        cmocka_unit_test(test_newest_whole_file_is_used),
-        cmocka_unit_test(test_prune),
+        cmocka_unit_test(test_errors_of_readdir),       cmocka_unit_test(test_other_kinds_of_files),
+        cmocka_unit_test(test_list_and_names),          cmocka_unit_test(test_newest_whole_file_is_used),
+        cmocka_unit_test(test_reading_beside_an_owner), cmocka_unit_test(test_prune),
         cmocka_unit_test(test_killed_writer),
     };
     return cmocka_run_group_tests(tests, scratch_create, scratch_remove);

@@ -9,216 +9,13 @@
 
 #include <jansson.h>
 #include <math.h>
-#include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "dev/test/train_fixture.h"
 #include "llmc/run/evaluate.h"
 #include "llmc/run/schedule.h"
-#include "llmc/run/stop.h"
-#include "llmc/run/train.h"
-#include "llmc/snapshot/snapshot.h"
-
-enum { B = 3, T = 4, G = 5, WINDOWS = 17, EVENTS_MAX = 1000, NEVER = 1 << 30 };
-
-/* ---- a fake device ------------------------------------------------------------------------------------- */
-
-struct Model {
-    SlotContext slots[EVENTS_MAX];
-    int slot_count;
-    UpdateArgs updates[EVENTS_MAX];
-    int update_count;
-    int queues_work;   /* as a GPU does */
-    int is_pending;    /* the last update's result was not asked for yet */
-    int overlap_count; /* slots that were begun meanwhile */
-    int64_t tail[GRADIENT_TAIL];
-    int bad_from, bad_to; /* updates that are skipped */
-    int signal_slot;      /* which slot, counted from 0, sends SIGTERM */
-};
-
-static void fake_train_slot(Model *model, const int32_t *tokens, const int32_t *targets,
-                            const SlotContext *context)
-{
-    for (int i = 0; i < B * T; i++) {
-        assert_int_equal(targets[i], tokens[i] + 1); /* the data count upwards */
-    }
-    assert_true(model->slot_count < EVENTS_MAX);
-    if (model->slot_count == model->signal_slot) {
-        kill(getpid(), SIGTERM);
-        while (!stop_requested()) {
-            sched_yield(); /* until the thread that takes signals has it */
-        }
-    }
-    model->overlap_count += model->is_pending;
-    model->slots[model->slot_count++] = *context;
-}
-
-static GradientArena fake_gradients(Model *model)
-{
-    return (GradientArena){.elements = NULL, .tail = model->tail, .count = 0, .is_int64 = 1};
-}
-
-static void fake_update(Model *model, const UpdateArgs *args, StepResult *result)
-{
-    if (args) {
-        assert_true(model->update_count < EVENTS_MAX);
-        assert_false(model->is_pending);
-        model->is_pending = 1;
-        model->updates[model->update_count++] = *args;
-    }
-    if (result) {
-        int i = model->update_count - 1;
-        assert_true(model->is_pending);
-        model->is_pending = 0;
-        *result = (StepResult){.loss = 1, .norm = 1, .is_skipped = i >= model->bad_from && i < model->bad_to};
-    }
-}
-
-/* A loss that tells windows apart: the mean over the rows of their first token. */
-static double fake_evaluate(Model *model, const int32_t *tokens, const int32_t *targets, float *logits)
-{
-    (void)model;
-    (void)targets;
-    assert_null(logits);
-    double sum = 0;
-    for (int b = 0; b < B; b++) {
-        sum += tokens[b * T];
-    }
-    return sum / B;
-}
-
-static void fake_read_state(const Model *model, StateKind kind, int64_t offset, float *values, int64_t count)
-{
-    (void)model;
-    for (int64_t i = 0; i < count; i++) {
-        values[i] = (float)(offset + i + kind);
-    }
-}
-
-static void fake_describe(ModelFacts *facts, const Model *model)
-{
-    *facts = (ModelFacts){.queues_work = model->queues_work};
-}
-
-/* Mark i is at i ms: update 1 to 2, slots from 3 on. */
-static void fake_mark(Model *model, int index)
-{
-    (void)model;
-    (void)index;
-}
-
-static double fake_mark_ms(const Model *model, int index)
-{
-    (void)model;
-    return index;
-}
-
-static const Backend fake_backend = {.name = "fake",
-                                     .train_slot = fake_train_slot,
-                                     .gradients = fake_gradients,
-                                     .update = fake_update,
-                                     .evaluate = fake_evaluate,
-                                     .read_state = fake_read_state,
-                                     .describe = fake_describe,
-                                     .mark = fake_mark,
-                                     .mark_ms = fake_mark_ms};
-
-/* ---- a run on it --------------------------------------------------------------------------------------- */
-
-typedef struct Fixture {
-    char folder[64];
-    Run run;
-    Model model;
-} Fixture;
-
-static int set_up(void **state)
-{
-    Fixture *fixture = calloc(1, sizeof(*fixture));
-    snprintf(fixture->folder, sizeof(fixture->folder), "test_train_XXXXXX");
-    if (!mkdtemp(fixture->folder)) {
-        return -1;
-    }
-    char path[128];
-    snprintf(path, sizeof(path), "%s/tokens.bin", fixture->folder);
-    FILE *file = fopen(path, "wb");
-    for (uint16_t i = 0; i < WINDOWS * T + 1; i++) {
-        fwrite(&i, sizeof(i), 1, file);
-    }
-    fclose(file);
-    Run *run = &fixture->run;
-    options_set_defaults(&run->options);
-    snprintf(run->options.out_dir, sizeof(run->options.out_dir), "%s", fixture->folder);
-    run->options.batch_size = B;
-    run->options.block_size = T;
-    run->options.gradient_accumulation_steps = G;
-    run->options.warmup_iters = 3;
-    run->options.max_iters = 7;
-    run->options.eval_interval = 0;
-    run->options.snapshot_interval = 0;
-    run->rank_count = 1;
-    run->best_loss = INFINITY;
-    run->saved_step = -1;
-    run->begun_step = -1;
-    run->is_training = 1;
-    fixture->model.bad_from = NEVER;
-    fixture->model.signal_slot = NEVER;
-    ModelShape shape = {.block_size = T, .vocab_size = 100, .n_layer = 1, .n_head = 1, .n_embd = 2};
-    params_init(&run->model.table, &shape);
-    run->model.backend = &fake_backend;
-    run->model.model = &fixture->model;
-    run->options.vocab_size = shape.vocab_size;
-    Error error;
-    run->train_set = data_set_open(path, T, &error);
-    run->val_set = data_set_open(path, T, &error);
-    *state = fixture;
-    return run->train_set && run->val_set ? 0 : -1;
-}
-
-static int set_up_queued(void **state)
-{
-    int status = set_up(state);
-    Fixture *fixture = *state;
-    fixture->model.queues_work = 1;
-    return status;
-}
-
-static int tear_down(void **state)
-{
-    Fixture *fixture = *state;
-    snapshot_writer_free(fixture->run.writer);
-    data_set_free(fixture->run.train_set);
-    data_set_free(fixture->run.val_set);
-    params_release(&fixture->run.model.table);
-    char command[128];
-    snprintf(command, sizeof(command), "rm -r %s", fixture->folder);
-    int status = system(command);
-    free(fixture);
-    return status;
-}
-
-static EndReason train_to_end(Run *run)
-{
-    EndReason reason;
-    Error error;
-    if (train(&reason, run, &error) != 0) {
-        fail_msg("%s", error.text);
-    }
-    return reason;
-}
-
-/* Newest snapshot in the folder, -1 for none; *count of them. */
-static int64_t newest_snapshot(const Fixture *fixture, int *count)
-{
-    int64_t *steps = NULL;
-    Error error;
-    *count = snapshot_list(&steps, fixture->folder, &error);
-    int64_t newest = *count > 0 ? steps[0] : -1;
-    free(steps);
-    return newest;
-}
 
 static void test_slots_and_updates(void **state)
 {
@@ -289,6 +86,25 @@ static void test_bad_updates_in_a_row(void **state)
     assert_int_equal(run_finish(run, END_BAD_STEPS, &error), EXIT_FAULT);
     assert_non_null(strstr(error.text, "3 updates in a row"));
     assert_non_null(strstr(error.text, "newest good snapshot: step-00000000.snap"));
+}
+
+/* However small, it is a limit: 0 would be none. */
+static void test_a_tiny_clip_is_no_0(void **state)
+{
+    Fixture *fixture = *state;
+    Run *run = &fixture->run;
+    const double clips[] = {0, 1e-300, 1e-45, 1e-38, 0.42, 1};
+    for (int i = 0; i < 6; i++) {
+        run->step = 0;
+        run->options.max_iters = 1;
+        run->options.grad_clip = clips[i];
+        fixture->model.update_count = fixture->model.slot_count = 0;
+        assert_int_equal(train_to_end(run), END_DONE);
+        float found = fixture->model.updates[0].grad_clip;
+        if ((found > 0) != (clips[i] > 0) || (clips[i] > 1e-37 && found != (float)clips[i])) {
+            fail_msg("grad_clip=%g: %g", clips[i], found);
+        }
+    }
 }
 
 /* A snapshot that cannot be written costs nothing but itself, and is an error at the end. */
@@ -413,6 +229,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_snapshots_when_due_and_at_the_end, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_bad_updates_in_a_row, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_failed_snapshots, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_tiny_clip_is_no_0, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_evaluation_counts_each_window_once, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_best_loss_is_the_lowest, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_trace, set_up, tear_down),

@@ -14,12 +14,13 @@
 
 static SnapshotWriter *make_writer(Arenas *arenas, const char *out_dir, int keep)
 {
+    Error error;
     SnapshotWriterConfig config = {.out_dir = out_dir,
                                    .table = &arenas->table,
                                    .source = {read_state, arenas},
                                    .keep = keep,
                                    .threads = 1};
-    return snapshot_writer_create(&config);
+    return snapshot_writer_create(&config, &error);
 }
 
 static void expect_state(const char *out_dir, int64_t step, const Arenas *expected)
@@ -54,12 +55,12 @@ static void test_the_state_at_start_is_written(void **state)
     arenas_init(&before, &small);
     SnapshotWriter *writer = make_writer(&arenas, folder, 2);
     for (int64_t step = 1; step <= 5; step++) {
-        fill_random(&arenas, (uint64_t)step);
-        fill_random(&before, (uint64_t)step);
+        fill_finite(&arenas, (uint64_t)step);
+        fill_finite(&before, (uint64_t)step);
         SnapshotInfo info = info_of(step, &small);
         snapshot_writer_start(writer, &info);
         snapshot_writer_copied(writer);
-        fill_random(&arenas, 1000);
+        fill_finite(&arenas, 1000);
         snapshot_writer_wait(writer);
         SnapshotResult result;
         assert_int_equal(snapshot_writer_poll(writer, &result), 1);
@@ -88,7 +89,7 @@ static void test_a_failure_is_told_and_the_next_may_succeed(void **state)
     fclose(file);
     Arenas arenas;
     arenas_init(&arenas, &small);
-    fill_random(&arenas, 7);
+    fill_finite(&arenas, 7);
     SnapshotWriter *writer = make_writer(&arenas, folder, 2);
     SnapshotInfo info = info_of(3, &small);
     SnapshotResult result;
@@ -108,6 +109,136 @@ static void test_a_failure_is_told_and_the_next_may_succeed(void **state)
     arenas_release(&arenas);
 }
 
+/* The steps in a folder, newest first, as text. */
+static const char *steps_in(const char *folder)
+{
+    static char text[64];
+    Error error;
+    int64_t *steps;
+    int count = snapshot_list(&steps, folder, &error);
+    text[0] = '\0';
+    for (int i = 0; i < count; i++) {
+        snprintf(text + strlen(text), sizeof(text) - strlen(text), "%d ", (int)steps[i]);
+    }
+    memory_free(steps);
+    return text;
+}
+
+static SnapshotResult await_result(SnapshotWriter *writer)
+{
+    SnapshotResult result;
+    snapshot_writer_wait(writer);
+    assert_int_equal(snapshot_writer_poll(writer, &result), 1);
+    return result;
+}
+
+/* Nothing is shown before it is judged; a bad one leaves no trace, and takes no good one with it; a doubtful
+ * one is kept beside them. So it is for a writer that writes the live state. */
+static void test_only_good_snapshots_stay(void **state)
+{
+    (void)state;
+    for (int is_direct = 0; is_direct < 2; is_direct++) {
+        char *folder = scratch_path(is_direct ? "judged live" : "judged");
+        Error error;
+        Arenas arenas;
+        arenas_init(&arenas, &small);
+        SnapshotWriterConfig config = {.out_dir = folder,
+                                       .table = &arenas.table,
+                                       .source = {read_state, &arenas},
+                                       .keep = 1,
+                                       .threads = 2,
+                                       .is_direct = is_direct,
+                                       .awaits_judge = 1};
+        SnapshotWriter *writer = snapshot_writer_create(&config, &error);
+        static const struct {
+            SnapshotVerdict verdict;
+            const char *before, *after;
+        } turns[] = {{SNAPSHOT_GOOD, "", "1 "},         {SNAPSHOT_GOOD, "1 ", "2 "},
+                     {SNAPSHOT_BAD, "2 ", "2 "},        {SNAPSHOT_BAD, "2 ", "2 "},
+                     {SNAPSHOT_DOUBTFUL, "2 ", "5 2 "}, {SNAPSHOT_BAD, "5 2 ", "5 2 "},
+                     {SNAPSHOT_GOOD, "5 2 ", "7 "}};
+        for (int i = 0; i < 7; i++) {
+            fill_finite(&arenas, (uint64_t)i);
+            SnapshotInfo info = info_of(i + 1, &small);
+            snapshot_writer_start(writer, &info);
+            snapshot_writer_copied(writer);
+            assert_string_equal(steps_in(folder), turns[i].before);
+            snapshot_writer_judge(writer, turns[i].verdict);
+            SnapshotResult result = await_result(writer);
+            assert_int_equal(result.has_failed, 0);
+            assert_int_equal(result.is_dropped, turns[i].verdict == SNAPSHOT_BAD);
+            assert_string_equal(steps_in(folder), turns[i].after);
+        }
+        expect_state(folder, 7, &arenas);
+        SnapshotInfo info = info_of(8, &small);
+        snapshot_writer_start(writer, &info);
+        snapshot_writer_free(writer); /* nobody will judge it */
+        assert_string_equal(steps_in(folder), "7 ");
+        char command[600];
+        snprintf(command, sizeof(command), "ls -A '%s' | grep -q tmp", folder);
+        assert_int_not_equal(system(command), 0);
+        arenas_release(&arenas);
+    }
+}
+
+/* Weights or moments that are not finite are no state to go on from. */
+static void test_what_is_not_finite_is_not_kept(void **state)
+{
+    (void)state;
+    char *folder = scratch_path("not finite");
+    Arenas arenas;
+    arenas_init(&arenas, &small);
+    SnapshotWriter *writer = make_writer(&arenas, folder, 1);
+    for (int s = 0; s <= SAVED_STATES; s++) {
+        fill_finite(&arenas, 7);
+        const ParamSpec *spec = &arenas.table.specs[arenas.table.count - 1];
+        if (s < SAVED_STATES) {
+            arenas.values[s][spec->offset + param_file_count(spec) - 1] = s == 1 ? INFINITY : NAN;
+        }
+        SnapshotInfo info = info_of(s + 1, &small);
+        snapshot_writer_start(writer, &info);
+        SnapshotResult result = await_result(writer);
+        assert_int_equal(result.has_failed, 0);
+        assert_int_equal(result.is_dropped, s < SAVED_STATES);
+        assert_true(s == SAVED_STATES || strstr(result.error.text, spec->name));
+        assert_string_equal(steps_in(folder), s < SAVED_STATES ? "" : "4 ");
+    }
+    snapshot_writer_free(writer);
+    arenas_release(&arenas);
+}
+
+/* A direct writer has no copy: `copied` comes when the state is on disk, so training may change it then. */
+static void test_the_live_state_is_written(void **state)
+{
+    (void)state;
+    char *folder = scratch_path("live");
+    Error error;
+    Arenas arenas, before;
+    arenas_init(&arenas, &small);
+    arenas_init(&before, &small);
+    SnapshotWriterConfig config = {.out_dir = folder,
+                                   .table = &arenas.table,
+                                   .source = {read_state, &arenas},
+                                   .keep = 2,
+                                   .is_direct = 1};
+    SnapshotWriter *writer = snapshot_writer_create(&config, &error);
+    assert_true(snapshot_writer_is_direct(writer));
+    for (int64_t step = 1; step <= 4; step++) {
+        fill_finite(&arenas, (uint64_t)step);
+        fill_finite(&before, (uint64_t)step);
+        SnapshotInfo info = info_of(step, &small);
+        snapshot_writer_start(writer, &info);
+        snapshot_writer_copied(writer);
+        fill_finite(&arenas, 1000);
+        SnapshotResult result = await_result(writer);
+        assert_int_equal(result.has_failed + result.is_dropped, 0);
+        expect_state(folder, step, &before);
+    }
+    snapshot_writer_free(writer);
+    arenas_release(&arenas);
+    arenas_release(&before);
+}
+
 /* The caller's texts may go as soon as start returns, and freeing waits for what is in flight. */
 static void test_what_is_in_flight_is_finished(void **state)
 {
@@ -115,7 +246,7 @@ static void test_what_is_in_flight_is_finished(void **state)
     char *folder = scratch_path("flight");
     Arenas arenas;
     arenas_init(&arenas, &small);
-    fill_random(&arenas, 9);
+    fill_finite(&arenas, 9);
     SnapshotWriter *writer = make_writer(&arenas, folder, 0);
     SnapshotInfo info = info_of(12, &small);
     char options[] = "{\"a\": 1}";
@@ -137,6 +268,9 @@ int main(void)
         cmocka_unit_test(test_the_state_at_start_is_written),
         cmocka_unit_test(test_a_failure_is_told_and_the_next_may_succeed),
         cmocka_unit_test(test_what_is_in_flight_is_finished),
+        cmocka_unit_test(test_only_good_snapshots_stay),
+        cmocka_unit_test(test_what_is_not_finite_is_not_kept),
+        cmocka_unit_test(test_the_live_state_is_written),
     };
     return cmocka_run_group_tests(tests, scratch_create, scratch_remove);
 }

@@ -3,27 +3,69 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "llmc/base/format.h"
 #include "llmc/base/memory.h"
 
+/* What lies at a path that cannot be used as a file. */
+static const char *kind_name(mode_t mode)
+{
+    return S_ISDIR(mode)    ? "a folder"
+           : S_ISFIFO(mode) ? "a FIFO"
+           : S_ISSOCK(mode) ? "a socket"
+           : S_ISLNK(mode)  ? "a link to nothing that is there"
+                            : "a device";
+}
+
+/* O_NONBLOCK: opening a FIFO would wait for its other end. It changes nothing for a regular file. */
+int file_open(const char *path, int flags, Error *error)
+{
+    struct stat status;
+    int descriptor = open(path, flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
+    int reason = errno;
+    if (descriptor < 0 && (reason == ENOENT || reason == ENXIO || reason == EISDIR) &&
+        lstat(path, &status) == 0 && !S_ISREG(status.st_mode) &&
+        !(S_ISLNK(status.st_mode) && stat(path, &status) == 0)) {
+        error_set(error, "%s: expected a regular file, found %s", path, kind_name(status.st_mode));
+    } else if (descriptor < 0) {
+        error_set_system(error, reason, "%s: cannot open", path);
+    } else if (fstat(descriptor, &status) != 0) {
+        reason = errno;
+        error_set_system(error, reason, "%s: cannot open", path);
+        close(descriptor);
+        descriptor = -1;
+    } else if (!S_ISREG(status.st_mode)) {
+        error_set(error, "%s: expected a regular file, found %s", path, kind_name(status.st_mode));
+        close(descriptor);
+        descriptor = -1;
+        reason = EINVAL;
+    }
+    errno = reason;
+    return descriptor;
+}
+
 /* Open a regular file for reading and tell its size. Returns the descriptor, or -1 with *error set. */
 static int open_regular(const char *path, uint64_t *bytes, Error *error)
 {
-    int descriptor = open(path, O_RDONLY | O_CLOEXEC);
-    if (descriptor < 0) {
-        return error_set_system(error, errno, "%s: cannot open", path);
-    }
     struct stat status;
-    if (fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) {
+    int descriptor = file_open(path, O_RDONLY, error);
+    if (descriptor < 0) {
+        return -1;
+    }
+    if (fstat(descriptor, &status) != 0) {
+        int reason = errno;
         close(descriptor);
-        return error_set(error, "%s: expected a regular file, found something else", path);
+        return error_set_system(error, reason, "%s: cannot tell its size", path);
     }
     *bytes = (uint64_t)status.st_size;
     return descriptor;
@@ -31,7 +73,7 @@ static int open_regular(const char *path, uint64_t *bytes, Error *error)
 
 int mapped_file_init(MappedFile *file, const char *path, Error *error)
 {
-    uint64_t bytes;
+    uint64_t bytes = 0;
     int descriptor = open_regular(path, &bytes, error);
     if (descriptor < 0) {
         return -1;
@@ -154,7 +196,7 @@ static ssize_t read_fully(int descriptor, char *data, size_t bytes)
 
 char *file_read(const char *path, size_t bytes_max, size_t *bytes, Error *error)
 {
-    uint64_t file_bytes;
+    uint64_t file_bytes = 0;
     int descriptor = open_regular(path, &file_bytes, error);
     if (descriptor < 0) {
         return NULL;
@@ -180,20 +222,48 @@ char *file_read(const char *path, size_t bytes_max, size_t *bytes, Error *error)
     return data;
 }
 
+/* 64 bits that no other process has: process ids repeat, in containers that share a folder above all. */
+static uint64_t random_part(void)
+{
+    uint64_t bits = 0;
+    if (getrandom(&bits, sizeof(bits), GRND_NONBLOCK) != (ssize_t)sizeof(bits)) {
+        struct timespec now;
+        clock_gettime(CLOCK_REALTIME, &now);
+        bits = (uint64_t)now.tv_sec * 1000000007u ^ (uint64_t)now.tv_nsec << 20 ^ (uint64_t)getpid() << 44;
+    }
+    return bits;
+}
+
+static pthread_once_t process_part_once = PTHREAD_ONCE_INIT;
+static uint64_t process_part;
+
+static void draw_process_part(void)
+{
+    process_part = random_part();
+}
+
 int atomic_file_init(AtomicFile *file, const char *path, Error *error)
 {
+    enum { TRIES = 8 };
     file->descriptor = -1;
-    int path_bytes = snprintf(file->path, sizeof(file->path), "%s", path);
-    int temporary_bytes =
-        snprintf(file->temporary_path, sizeof(file->temporary_path), "%s.tmp.%d", path, (int)getpid());
-    if (path_bytes >= (int)sizeof(file->path) || temporary_bytes >= (int)sizeof(file->temporary_path)) {
+    if (snprintf(file->path, sizeof(file->path), "%s", path) >= (int)sizeof(file->path)) {
         return error_set(error, "%.200s...: the path is longer than %d bytes", path, PATH_BYTES_MAX);
     }
-    file->descriptor = open(file->temporary_path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (file->descriptor < 0) {
-        return error_set(error, "%s: cannot create: %s", path, strerror(errno));
+    pthread_once(&process_part_once, draw_process_part);
+    uint64_t part = process_part;
+    for (int i = 0; i < TRIES && file->descriptor < 0; i++) {
+        if (snprintf(file->temporary_path, sizeof(file->temporary_path), "%s.tmp.%016" PRIx64, path, part) >=
+            (int)sizeof(file->temporary_path)) {
+            return error_set(error, "%.200s...: the path is longer than %d bytes", path, PATH_BYTES_MAX);
+        }
+        file->descriptor =
+            open(file->temporary_path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+        if (file->descriptor < 0 && errno != EEXIST) {
+            break;
+        }
+        part = random_part(); /* where a file of that name was left behind */
     }
-    return 0;
+    return file->descriptor < 0 ? error_set(error, "%s: cannot create: %s", path, strerror(errno)) : 0;
 }
 
 int atomic_file_write(AtomicFile *file, const void *data, size_t bytes, Error *error)
@@ -231,6 +301,29 @@ int atomic_file_write_at(AtomicFile *file, uint64_t offset, const void *data, si
     return 0;
 }
 
+int atomic_file_sync(AtomicFile *file, Error *error)
+{
+    return fsync(file->descriptor) == 0
+               ? 0
+               : error_set(error, "%s: cannot write: %s", file->path, strerror(errno));
+}
+
+/* fsync the folder that holds a path. */
+static int parent_sync(const char *path, Error *error)
+{
+    char folder[PATH_BYTES_MAX];
+    snprintf(folder, sizeof(folder), "%s", path);
+    char *slash = strrchr(folder, '/');
+    if (!slash) {
+        snprintf(folder, sizeof(folder), ".");
+    } else if (slash == folder) {
+        slash[1] = '\0';
+    } else {
+        *slash = '\0';
+    }
+    return folder_sync(folder, error);
+}
+
 int atomic_file_commit(AtomicFile *file, Error *error)
 {
     int failed = fsync(file->descriptor) != 0;
@@ -248,17 +341,7 @@ int atomic_file_commit(AtomicFile *file, Error *error)
         unlink(file->temporary_path);
         return error_set(error, "%s: cannot write: %s", file->path, strerror(reason));
     }
-    char folder[PATH_BYTES_MAX];
-    snprintf(folder, sizeof(folder), "%s", file->path);
-    char *slash = strrchr(folder, '/');
-    if (!slash) {
-        snprintf(folder, sizeof(folder), ".");
-    } else if (slash == folder) {
-        slash[1] = '\0';
-    } else {
-        *slash = '\0';
-    }
-    return folder_sync(folder, error);
+    return parent_sync(file->path, error);
 }
 
 void atomic_file_discard(AtomicFile *file)
@@ -282,8 +365,12 @@ int folder_create(const char *path, Error *error)
         }
         char end = *c;
         *c = '\0';
-        if (mkdir(partial, 0777) != 0 && !(errno == EEXIST || errno == EISDIR)) {
+        int is_made = mkdir(partial, 0777) == 0;
+        if (!is_made && !(errno == EEXIST || errno == EISDIR)) {
             return error_set(error, "%s: cannot create folder: %s", path, strerror(errno));
+        }
+        if (is_made && parent_sync(partial, error) != 0) { /* a power cut must not take it away again */
+            return -1;
         }
         *c = end;
         if (end == '\0') {
@@ -299,6 +386,9 @@ int folder_create(const char *path, Error *error)
 int folder_sync(const char *path, Error *error)
 {
     int descriptor = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (descriptor < 0 && errno == EACCES) {
+        return 0; /* a folder that may be written but not read */
+    }
     if (descriptor < 0) {
         return error_set(error, "%s: cannot open folder: %s", path, strerror(errno));
     }

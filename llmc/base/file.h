@@ -15,6 +15,11 @@ extern "C" {
 
 enum { PATH_BYTES_MAX = 4096 };
 
+/* Open a regular file, with open's flags, which may include O_CREAT. Whatever else has that name (a folder, a
+ * FIFO, a device, a link to nothing) is an error that says what was found, at once: nothing is waited for.
+ * Returns the descriptor, which the caller closes, or -1 with *error and errno set. */
+int file_open(const char *path, int flags, Error *error);
+
 /* A read-only view of a file. Owned by the caller, who releases it. An empty file has bytes 0 and data NULL.
  */
 typedef struct MappedFile {
@@ -47,7 +52,8 @@ int open_file_read_at(const OpenFile *file, void *data, uint64_t offset, size_t 
 char *file_read(const char *path, size_t bytes_max, size_t *bytes, Error *error);
 
 /* A file under construction: written under a temporary name beside its final one, which appears only on
- * commit. Owned by the caller, who ends it with commit or discard. */
+ * commit. The temporary name, PATH.tmp.RANDOM, is of a file that was not there before. Owned by the caller,
+ * who ends it with commit or discard. */
 typedef struct AtomicFile {
     int descriptor; /* -1 once ended */
     char path[PATH_BYTES_MAX];
@@ -59,12 +65,14 @@ int atomic_file_init(AtomicFile *file, const char *path, Error *error);
 int atomic_file_write(AtomicFile *file, const void *data, size_t bytes, Error *error);
 /* Overwrite bytes at an offset already written (a header whose counts are known last). */
 int atomic_file_write_at(AtomicFile *file, uint64_t offset, const void *data, size_t bytes, Error *error);
+/* fsync the file, which stays open under its temporary name. */
+int atomic_file_sync(AtomicFile *file, Error *error);
 /* fsync the file, rename it, fsync its folder. On failure the temporary file is removed. */
 int atomic_file_commit(AtomicFile *file, Error *error);
 /* Remove the temporary file. Does nothing after commit. */
 void atomic_file_discard(AtomicFile *file);
 
-/* Make a folder and its parents (an existing folder is fine). */
+/* Make a folder and its parents, durably (an existing folder is fine). */
 int folder_create(const char *path, Error *error);
 /* fsync a folder, so that renames and deletions in it are durable. */
 int folder_sync(const char *path, Error *error);

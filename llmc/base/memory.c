@@ -5,27 +5,24 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include "llmc/base/error.h"
 
 enum { MEMORY_ALIGNMENT = 64, HUGE_PAGE_BYTES = 2 << 20 };
 
 /* posix_memalign takes large blocks from mmap, whose pages are zero and untouched; huge pages make them cheap
- * to walk. */
-static void *alloc_aligned(size_t count, size_t element_bytes, const char *what, int zeroed)
+ * to walk. NULL where there is no memory. */
+static void *try_alloc_aligned(size_t bytes, int zeroed)
 {
-    size_t bytes;
-    CHECK(!__builtin_mul_overflow(count, element_bytes, &bytes),
-          "%s: %zu elements of %zu bytes do not fit in memory", what, count, element_bytes);
     int is_large = bytes >= 4u * HUGE_PAGE_BYTES;
     if (is_large && zeroed) {
         bytes = (bytes + HUGE_PAGE_BYTES - 1) & ~(size_t)(HUGE_PAGE_BYTES - 1);
     }
     void *block = NULL;
-    int failed =
-        posix_memalign(&block, is_large ? (size_t)HUGE_PAGE_BYTES : MEMORY_ALIGNMENT, bytes ? bytes : 1);
-    CHECK(!failed, "%s: out of memory: %zu MiB needed; lower batch_size or block_size", what, bytes >> 20);
+    if (posix_memalign(&block, is_large ? (size_t)HUGE_PAGE_BYTES : MEMORY_ALIGNMENT, bytes ? bytes : 1) !=
+        0) {
+        return NULL;
+    }
     if (is_large) {
         madvise(block, bytes, MADV_HUGEPAGE);
     }
@@ -33,6 +30,22 @@ static void *alloc_aligned(size_t count, size_t element_bytes, const char *what,
         memset(block, 0, bytes);
     }
     return block;
+}
+
+static void *alloc_aligned(size_t count, size_t element_bytes, const char *what, int zeroed)
+{
+    size_t bytes;
+    CHECK(!__builtin_mul_overflow(count, element_bytes, &bytes),
+          "%s: %zu elements of %zu bytes do not fit in memory", what, count, element_bytes);
+    void *block = try_alloc_aligned(bytes, zeroed);
+    CHECK(block, "%s: out of memory: %zu MiB needed; lower batch_size or block_size", what, bytes >> 20);
+    return block;
+}
+
+void *memory_try_alloc(size_t count, size_t element_bytes)
+{
+    size_t bytes;
+    return __builtin_mul_overflow(count, element_bytes, &bytes) ? NULL : try_alloc_aligned(bytes, 0);
 }
 
 void *memory_alloc(size_t count, size_t element_bytes, const char *what)
@@ -70,11 +83,4 @@ size_t memory_peak_bytes(void)
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
     return (size_t)usage.ru_maxrss * 1024;
-}
-
-size_t memory_physical_bytes(void)
-{
-    long pages = sysconf(_SC_PHYS_PAGES);
-    long page_bytes = sysconf(_SC_PAGE_SIZE);
-    return pages > 0 && page_bytes > 0 ? (size_t)pages * (size_t)page_bytes : 0;
 }

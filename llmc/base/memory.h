@@ -15,8 +15,11 @@ extern "C" {
 /* 64-byte aligned, uninitialised. `what` names the buffer in the error. The caller frees with memory_free. */
 void *memory_alloc(size_t count, size_t element_bytes, const char *what);
 
-/* The same, zeroed; large blocks come from the kernel as untouched pages, so they cost nothing until they are
- * used. */
+/* NULL where there is no memory; for what can be done without. */
+void *memory_try_alloc(size_t count, size_t element_bytes);
+
+/* As memory_alloc, zeroed; large blocks come from the kernel as untouched pages, so they cost nothing
+ * until they are used. */
 void *memory_alloc_zeroed(size_t count, size_t element_bytes, const char *what);
 
 /* Accepts NULL. */
@@ -30,9 +33,6 @@ char *memory_copy_text(const char *text, const char *what);
 
 /* Peak resident bytes of this process so far. */
 size_t memory_peak_bytes(void);
-
-/* Bytes of physical memory in this machine (0 where unknown). */
-size_t memory_physical_bytes(void);
 
 #ifdef __cplusplus
 }

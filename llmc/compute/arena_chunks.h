@@ -18,7 +18,7 @@ typedef struct ArenaChunk {
 } ArenaChunk;
 
 /* Returns how many there are, in the order of the arena; chunks is filled, or NULL to count them only. */
-int arena_chunks_cut(ArenaChunk *chunks, const ParamTable *table);
+int64_t arena_chunks_cut(ArenaChunk *chunks, const ParamTable *table);
 
 #ifdef __cplusplus
 }

@@ -75,14 +75,14 @@ typedef struct LateRows {
  * tail. */
 typedef struct GradientArena {
     void *elements; /* arena_count of them */
-    int64_t *tail;  /* GRADIENT_TAIL int64: sum of loss * 2^52, number of bad elements */
+    int64_t *tail;  /* GRADIENT_TAIL int64: sum of loss * 2^52, number of bad elements, of those not finite */
     int64_t count;
     int is_int64;
     LateRows late; /* count 0 unless the model is distributed and is_int64 */
     void *queue;   /* what the backend's reducer needs to know of the device; NULL: nothing */
 } GradientArena;
 
-enum { TAIL_LOSS, TAIL_BAD, GRADIENT_TAIL };
+enum { TAIL_LOSS, TAIL_BAD, TAIL_NOT_FINITE, GRADIENT_TAIL };
 
 #define EXACT_SCALE 0x1p52 /* fixed point of gradients and losses: llrint(x * 2^52) */
 #define EXACT_LIMIT 0x1p10 /* an element beyond EXACT_LIMIT / G is bad: no sum of G can overflow */
@@ -96,9 +96,10 @@ typedef struct UpdateArgs {
 } UpdateArgs;
 
 typedef struct StepResult {
-    double loss;    /* mean over the global batch */
-    double norm;    /* of the whole gradient, before clipping */
-    int is_skipped; /* loss or gradient not finite or out of range: weights and moments are as before */
+    double loss;         /* mean over the global batch */
+    double norm;         /* of the whole gradient, before clipping */
+    int is_skipped;      /* loss or gradient not finite or out of range: weights and moments are as before */
+    int is_out_of_range; /* skipped although all is finite: more than exact sums can hold */
 } StepResult;
 
 /* What there is to tell of a model. */
@@ -112,6 +113,7 @@ typedef struct ModelFacts {
     const char *device;       /* what decides how numbers are rounded: its kind, and its library's version */
     const char *kernel;       /* what multiplies matrices, or NULL: its library chooses */
     int queues_work;          /* calls return before the device has done what they ask for */
+    size_t host_bytes;        /* of memory_bytes, those of this machine: all or none */
 } ModelFacts;
 
 typedef struct Backend {

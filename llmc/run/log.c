@@ -15,9 +15,9 @@
 
 enum { NUMBER_BYTES = 32, TAIL_BYTES = 1 << 16 };
 
-static int open_file(const char *path)
+static int open_file(const char *path, Error *error)
 {
-    return open(path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
+    return file_open(path, O_RDWR | O_APPEND | O_CREAT, error);
 }
 
 int log_init(Log *log, const char *out_dir, Error *error)
@@ -33,16 +33,16 @@ int log_init(Log *log, const char *out_dir, Error *error)
     if (path_join(log->path, out_dir, "log.jsonl", error) != 0) {
         return -1;
     }
-    log->descriptor = open_file(log->path);
+    Error reason;
+    log->descriptor = open_file(log->path, &reason);
     if (log->descriptor < 0) {
-        return error_set(error, "%s: cannot open for appending: %s; choose another out_dir", log->path,
-                         strerror(errno));
+        return error_set(error, "%s; choose another out_dir", reason.text);
     }
     struct stat status;
-    if (fstat(log->descriptor, &status) != 0 || S_ISFIFO(status.st_mode)) {
+    if (fstat(log->descriptor, &status) != 0) {
+        int cause = errno;
         close(log->descriptor);
-        return error_set(error, "%s: expected a regular file, found a pipe; choose another out_dir",
-                         log->path);
+        return error_set_system(error, cause, "%s: cannot tell its size", log->path);
     }
     log->waiting = memory_alloc(LOG_WAITING_BYTES, 1, "events");
     log->file = open_memstream(&log->event, &log->event_bytes);
@@ -67,7 +67,8 @@ static int follow_file(Log *log)
     if (!is_gone) {
         return 0;
     }
-    int descriptor = open_file(log->path);
+    Error error;
+    int descriptor = open_file(log->path, &error);
     if (descriptor < 0) {
         return -1;
     }
@@ -336,6 +337,22 @@ void log_snapshot_failed(Log *log, int64_t iter, const char *file, const char *r
     }
 }
 
+void log_dropped(Log *log, int64_t iter, const char *file, const char *reason)
+{
+    if (!log->console) {
+        return;
+    }
+    fprintf(log->console, "snapshot %s: not kept: %s\n", file, reason);
+    fflush(log->console);
+    if (log->file) {
+        fprintf(log->file, "{\"event\":\"dropped\",\"iter\":%" PRId64 ",\"file\":", iter);
+        json_print_string(log->file, file);
+        fputs(",\"reason\":", log->file);
+        json_print_string(log->file, reason);
+        end_line(log);
+    }
+}
+
 void log_end(Log *log, int64_t iter, uint64_t weights_hash, const char *reason)
 {
     if (!log->console) {
@@ -354,19 +371,23 @@ void log_end(Log *log, int64_t iter, uint64_t weights_hash, const char *reason)
 
 int log_has_eval(const char *out_dir, int64_t iter)
 {
-    char path[PATH_BYTES_MAX], wanted[64], tail[TAIL_BYTES + 1];
+    char path[PATH_BYTES_MAX], wanted[64];
     if (path_join(path, out_dir, "log.jsonl", NULL) != 0) {
         return 0;
     }
-    FILE *file = fopen(path, "re");
+    int descriptor = file_open(path, O_RDONLY, NULL);
+    FILE *file = descriptor < 0 ? NULL : fdopen(descriptor, "r");
     if (!file) {
         return 0;
     }
     if (fseek(file, -TAIL_BYTES, SEEK_END) != 0) {
         rewind(file); /* shorter than that */
     }
+    char *tail = memory_alloc(TAIL_BYTES, 1, "end of log.jsonl");
     size_t bytes = fread(tail, 1, TAIL_BYTES, file);
     fclose(file);
     int wanted_bytes = snprintf(wanted, sizeof(wanted), "{\"event\":\"eval\",\"iter\":%" PRId64 ",", iter);
-    return memmem(tail, bytes, wanted, (size_t)wanted_bytes) != NULL;
+    int is_found = memmem(tail, bytes, wanted, (size_t)wanted_bytes) != NULL;
+    memory_free(tail);
+    return is_found;
 }

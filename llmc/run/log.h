@@ -74,6 +74,8 @@ void log_snapshot(Log *log, int64_t iter, const char *file, uint64_t bytes, doub
 /* A snapshot that could not be written; reason as on stderr. No console line. */
 void log_snapshot_failed(Log *log, int64_t iter, const char *file, const char *reason);
 /* Always the last line. */
+/* A snapshot that was begun and not kept. */
+void log_dropped(Log *log, int64_t iter, const char *file, const char *reason);
 void log_end(Log *log, int64_t iter, uint64_t weights_hash, const char *reason);
 
 /* Whether the log's last lines hold the evaluation after `iter` updates: a run that was stopped while it

@@ -1,6 +1,5 @@
 #include "llmc/run/origin.h"
 
-#include <glob.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -39,9 +38,9 @@ static int adopt_shape(Options *options, const ModelShape *shape, const char *fi
     return 0;
 }
 
-static int open_snapshot(Origin *origin, Options *options, Error *error)
+static int open_snapshot(Origin *origin, Options *options, int is_owner, Error *error)
 {
-    origin->snapshot = snapshot_open_newest(options->out_dir, error);
+    origin->snapshot = snapshot_open_newest(options->out_dir, is_owner, error);
     if (!origin->snapshot) {
         return error_prefix(error, "out_dir");
     }
@@ -81,25 +80,20 @@ static int count_snapshots(int64_t *newest, const char *out_dir, Error *error)
  * decide. */
 static int refuse_forgetting(const char *out_dir, Error *error)
 {
-    char pattern[PATH_BYTES_MAX];
-    glob_t found;
-    if (path_join(pattern, out_dir, "step-*.snap.damaged", error) != 0) {
-        return -1;
-    }
-    int status = 0;
-    if (glob(pattern, 0, NULL, &found) == 0) {
-        status = error_set(
+    char name[SNAPSHOT_FILE_BYTES_MAX];
+    int status = snapshot_find_damaged(name, out_dir, error);
+    if (status == 1) {
+        return error_set(
             error,
-            "%.500s: damaged, and no good snapshot is beside it; remove it to start from scratch, or "
+            "%.500s/%s: damaged, and no good snapshot is beside it; remove it to start from scratch, or "
             "choose another out_dir",
-            found.gl_pathv[0]);
-        globfree(&found);
+            out_dir, name);
     }
-    return status;
+    return status < 0 ? error_prefix(error, "out_dir") : 0;
 }
 
 /* A new run writes snapshots of its own; it must not mix them with another's. */
-static int refuse_overwriting(const Options *options, Error *error)
+int origin_refuse_overwriting(const Options *options, Error *error)
 {
     int64_t newest;
     int count = count_snapshots(&newest, options->out_dir, error);
@@ -116,7 +110,7 @@ static int refuse_overwriting(const Options *options, Error *error)
     return refuse_forgetting(options->out_dir, error);
 }
 
-int origin_open(Origin *origin, Options *options, Error *error)
+int origin_open(Origin *origin, Options *options, int is_owner, Error *error)
 {
     memset(origin, 0, sizeof(*origin));
     origin->best_loss = INFINITY;
@@ -135,9 +129,9 @@ int origin_open(Origin *origin, Options *options, Error *error)
     int is_training = !options->eval_only && !options->sample_only && options->max_iters > 0;
     int status = 0;
     if (is_resume) {
-        status = open_snapshot(origin, options, error);
+        status = open_snapshot(origin, options, is_owner, error);
     } else if (is_training) {
-        status = refuse_overwriting(options, error);
+        status = origin_refuse_overwriting(options, error);
     }
     if (status == 0 && is_file) {
         status = open_weights(origin, options, error);
@@ -168,8 +162,8 @@ int origin_load(Origin *origin, RunModel *model, uint64_t seed, int is_inference
 {
     StateSink sink = run_model_sink(model);
     if (origin->snapshot) {
-        return snapshot_load(origin->snapshot, &model->table, SAVED_WEIGHTS,
-                             is_inference ? SAVED_WEIGHTS : SAVED_MOMENT2, &sink, error);
+        return snapshot_load_finite(origin->snapshot, &model->table, SAVED_WEIGHTS,
+                                    is_inference ? SAVED_WEIGHTS : SAVED_MOMENT2, &sink, error);
     }
     if (origin->weights) {
         return weights_load(origin->weights, &model->table, &sink, error);

@@ -17,9 +17,13 @@ typedef struct Origin {
     int64_t bad_steps;
 } Origin;
 
-/* Find and check it, and put the shape that it brings into options. -1 with *error naming the way out:
- * nothing to resume, another shape than the options ask for, snapshots that a new run would overwrite. */
-int origin_open(Origin *origin, Options *options, Error *error);
+/* Find and check it, and put the shape that it brings into options. is_owner: no other run writes to
+ * out_dir. -1 with *error naming the way out: nothing to resume, another shape than the options ask for,
+ * snapshots that a new run would overwrite. */
+int origin_open(Origin *origin, Options *options, int is_owner, Error *error);
+
+/* A new run is about to begin in out_dir: -1 with *error when it holds snapshots, damaged ones too. */
+int origin_refuse_overwriting(const Options *options, Error *error);
 void origin_close(Origin *origin);
 
 /* Fill the model, with moments unless it is for inference only. */

@@ -58,7 +58,7 @@ int program_run(const char *name, OpenDevice *open_device, int argc, char **argv
         error_exit(error_exit_code(&error), "%s", error.text);
     }
 
-    Options options;
+    static Options options; /* not on a stack that may be small; nor is the run */
     if (options_parse(&options, argc, argv, &error) != 0) {
         error_exit(error_exit_code(&error), "%s", error.text);
     }
@@ -74,7 +74,7 @@ int program_run(const char *name, OpenDevice *open_device, int argc, char **argv
         error_exit(error_exit_code(&error), "%s", error.text);
     }
     const Backend *backend = open_device(&options, &error);
-    Run run;
+    static Run run;
     if (!backend || run_open(&run, &options, backend, &error) != 0) {
         error_exit(error_exit_code(&error), "%s", error.text);
     }
@@ -86,6 +86,7 @@ int program_run(const char *name, OpenDevice *open_device, int argc, char **argv
     }
     int exit_code = run_finish(&run, reason, &error);
     if (error.text[0]) {
+        folder_lock_release(&run.lock);
         error_exit(exit_code, "%s", error.text);
     }
     run_close(&run);

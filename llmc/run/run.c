@@ -11,6 +11,7 @@
 #include "llmc/base/format.h"
 #include "llmc/base/hash.h"
 #include "llmc/base/memory.h"
+#include "llmc/base/memory_room.h"
 #include "llmc/comm/comm.h"
 #include "llmc/run/agree.h"
 #include "llmc/run/evaluate.h"
@@ -21,7 +22,10 @@
 #include "llmc/snapshot/export.h"
 #include "llmc/snapshot/snapshot.h"
 
-enum { SAMPLES_STANDARD = 10 /* nanoGPT's, for sample_only */ };
+enum {
+    SAMPLES_STANDARD = 10, /* nanoGPT's, for sample_only */
+    LOCK_WAIT_MS = 3000    /* for a run that is ending, when a supervisor has begun the next */
+};
 
 /* ---- opening ------------------------------------------------------------------------------------------ */
 
@@ -43,6 +47,22 @@ static int create_model(Run *run, const Origin *origin, const Backend *backend, 
     return run_create_model(run, backend, &config, recorded, error);
 }
 
+/* What else a user should know of snapshots. */
+static void print_safety(const Run *run)
+{
+    if (run->writer && snapshot_writer_is_direct(run->writer)) {
+        MemoryRoom room;
+        memory_room(&room);
+        printf("notice: snapshots are written from the model's own memory, and training waits meanwhile: %s "
+               "has no room for a copy of %" PRId64 " MiB\n",
+               room.owner, run->model.table.arena_count * 12 >> 20);
+    }
+    if (run->lock.is_weak && run->is_training) {
+        printf("notice: the file system of out_dir=%s has no locks; let no other run use it\n",
+               run->options.out_dir);
+    }
+}
+
 static void print_run(const Run *run)
 {
     const Options *options = &run->options;
@@ -52,9 +72,17 @@ static void print_run(const Run *run)
     model->backend->describe(&facts, model->model);
     options_print_summary(options, stdout);
     options_print_notices(options, stdout);
-    printf("model: %s parameters on %s, %d threads, %s MiB\n",
+    size_t own_bytes = facts.memory_bytes + (facts.host_bytes > 0 ? run->snapshot_bytes : 0);
+    printf("model: %s parameters on %s, %d threads, %s MiB",
            format_count(parameters, model_shape_parameters(&model->table.shape)), model->backend->name,
-           omp_get_max_threads(), format_count(bytes, (int64_t)(facts.memory_bytes >> 20)));
+           omp_get_max_threads(), format_count(bytes, (int64_t)(own_bytes >> 20)));
+    if (run->snapshot_bytes > 0) {
+        printf(facts.host_bytes > 0 ? ", %s of them for snapshots"
+                                    : ", and %s of the machine's for snapshots",
+               format_count(bytes, (int64_t)(run->snapshot_bytes >> 20)));
+    }
+    putchar('\n');
+    print_safety(run);
     if (run->train_set) {
         printf("data: %s tokens to train on", format_count(tokens, data_set_tokens(run->train_set)));
         if (run->val_set) {
@@ -83,18 +111,51 @@ static void print_run(const Run *run)
     fflush(stdout);
 }
 
-/* The log belongs to whoever writes to out_dir. */
-static int open_log(Run *run, Error *error)
+static int take_lock(Run *run, double wait_ms, Error *error)
 {
+    int status = folder_lock_take(&run->lock, run->options.out_dir, wait_ms, error);
+    return status == 0 ? 0 : error_prefix(error, "out_dir");
+}
+
+/* Make out_dir this run's own, if it is not yet: until now there was no such folder. */
+static int own_out_dir(Run *run, const Origin *origin, Error *error)
+{
+    const Options *options = &run->options;
+    if (run->lock.descriptor < 0) {
+        if (folder_create(options->out_dir, error) != 0) {
+            return error_prefix(error, "out_dir");
+        }
+        if (take_lock(run, LOCK_WAIT_MS, error) != 0) {
+            return -1;
+        }
+        if (!origin->snapshot && origin_refuse_overwriting(options, error) != 0) {
+            return -1; /* another run was quicker */
+        }
+    }
+    return snapshot_remove_leftovers(options->out_dir, error);
+}
+
+/* The log belongs to whoever writes to out_dir. An evaluation beside a run that trains leaves it alone. */
+static int open_log(Run *run, const Origin *origin, Error *error)
+{
+    const Options *options = &run->options;
+    int is_written = run->is_training || options->eval_only;
     if (run->rank != 0) {
         return 0;
     }
-    const Options *options = &run->options;
-    int is_written = run->is_training || options->eval_only;
-    if (log_init(&run->log, is_written ? options->out_dir : NULL, error) != 0) {
+    if (run->is_training && own_out_dir(run, origin, error) != 0) {
         return -1;
     }
-    return run->is_training ? snapshot_remove_leftovers(options->out_dir, error) : 0;
+    if (options->eval_only && path_is_folder(options->out_dir)) {
+        FolderLock lock;
+        Error refusal;
+        if (folder_lock_take(&lock, options->out_dir, 0, &refusal) == FOLDER_IN_USE) {
+            printf("notice: log.jsonl is not written: another run trains in out_dir=%s\n", options->out_dir);
+            is_written = 0;
+        }
+        folder_lock_release(&lock);
+    }
+    return log_init(&run->log, is_written ? options->out_dir : NULL, error);
 }
 
 static int64_t sample_count(const Options *options)
@@ -143,7 +204,7 @@ static int open_parts(Run *run, Origin *origin, const Backend *backend, Error *e
         run->data_fingerprint = data_set_fingerprint(run->train_set);
     }
     if (open_prompt(run, error) != 0 || create_model(run, origin, backend, error) != 0 ||
-        check_exports(run, error) != 0 || open_log(run, error) != 0) {
+        run_save_open(run, error) != 0 || check_exports(run, error) != 0 || open_log(run, origin, error) != 0) {
         return -1; /* a model that does not fit leaves no folder behind */
     }
     if (run->rank == 0) {
@@ -159,14 +220,33 @@ static int open_parts(Run *run, Origin *origin, const Backend *backend, Error *e
     return origin_load(origin, &run->model, (uint64_t)options->seed, !run->is_training, error);
 }
 
+/* Rank 0 of a run that may train looks as the owner of out_dir. If another run is, this one may still read
+ * there; if it has updates to make, it waits a moment, looks again, or ends. */
+static int open_origin_first(Origin *origin, Run *run, Error *error)
+{
+    const Options *options = &run->options;
+    int may_train = !options->eval_only && !options->sample_only && options->max_iters > 0;
+    Error refusal;
+    int is_refused = may_train && path_is_folder(options->out_dir) && take_lock(run, 0, &refusal) != 0;
+    if (origin_open(origin, &run->options, run->lock.descriptor >= 0, error) != 0) {
+        return -1;
+    }
+    if (!is_refused || origin->step >= options->max_iters) {
+        return 0;
+    }
+    origin_close(origin);
+    return take_lock(run, LOCK_WAIT_MS, error) == 0 ? origin_open(origin, &run->options, 1, error) : -1;
+}
+
 /* Rank 0 looks first: it sets damaged snapshots aside, and the others find what it found. */
 static int open_origin(Origin *origin, Run *run, Error *error)
 {
     if (run->rank != 0) {
         comm_barrier();
+        return origin_open(origin, &run->options, 0, error);
     }
-    int status = origin_open(origin, &run->options, error);
-    if (run->rank == 0 && status == 0) {
+    int status = open_origin_first(origin, run, error);
+    if (status == 0) {
         comm_barrier();
     }
     return status;
@@ -218,12 +298,13 @@ int run_open(Run *run, const Options *options, const Backend *backend, Error *er
     if (options->threads > 0) {
         omp_set_num_threads((int)options->threads);
     }
+    run->lock = FOLDER_LOCK_NONE;
     Origin origin;
     if (open_origin(&origin, run, error) != 0) {
+        run_close(run);
         return -1;
     }
-    run->step = origin.step;
-    run->first_step = origin.step;
+    run->step = run->first_step = run->changed_step = origin.step;
     run->saved_step = origin.snapshot ? origin.step : -1;
     run->begun_step = run->saved_step;
     run->best_loss = origin.best_loss;
@@ -268,6 +349,7 @@ void run_close(Run *run)
     data_set_free(run->train_set);
     data_set_free(run->val_set);
     run_model_release(&run->model);
+    folder_lock_release(&run->lock);
     memory_free(run->plans);
     run->train_set = NULL;
     run->val_set = NULL;
@@ -342,19 +424,45 @@ static void name_newest_snapshot(char *name, size_t name_bytes, const Run *run)
     }
 }
 
+void run_name_range(char *text, size_t text_bytes, const Run *run, const char *what)
+{
+    snprintf(text, text_bytes,
+             "%s is finite, but beyond %g (%g / gradient_accumulation_steps), the most that exact sums hold",
+             what, EXACT_LIMIT / (double)run->options.gradient_accumulation_steps, EXACT_LIMIT);
+}
+
 /* Rank 0, which knows the snapshots, speaks for all; the others wait until it ends them. */
 static int end_bad_steps(const Run *run, Error *error)
 {
     if (run->rank != 0) {
         comm_barrier();
     }
+    char newest[64], found[128], range[160];
+    name_newest_snapshot(newest, sizeof(newest), run);
+    int is_first = run->first_step > 0 && run->changed_step == run->first_step;
+    snprintf(found, sizeof(found),
+             is_first ? "no update since %s, from which it resumed, was good" : "newest good snapshot: %s",
+             newest);
+    run_name_range(range, sizeof(range), run, "a loss or gradient that");
+    error_set(error, "%.500s: %" PRId64 " updates in a row had %s; %s; %s", run->options.out_dir,
+              run->bad_steps, run->is_out_of_range ? range : "a loss or gradient that is not finite", found,
+              run->is_out_of_range && run->options.reduce == REDUCE_EXACT
+                  ? "--reduce=fp32 has no such limit; or lower learning_rate or dropout"
+                  : "lower learning_rate or check the data");
+    return EXIT_FAULT;
+}
+
+/* The last weights gave no finite loss, and no snapshot of them was kept. */
+static int end_bad_weights(const Run *run, EndReason reason, Error *error)
+{
     char newest[64];
     name_newest_snapshot(newest, sizeof(newest), run);
     error_set(error,
-              "%.500s: %" PRId64 " updates in a row had a loss or gradient that is not finite; newest good "
-              "snapshot: %s; lower learning_rate or check the data",
-              run->options.out_dir, run->bad_steps, newest);
-    return EXIT_FAULT;
+              "%.500s: the loss of the weights after %" PRId64
+              " updates is not finite: no snapshot of them was "
+              "kept; newest good snapshot: %s; lower learning_rate or check the data",
+              run->options.out_dir, run->step, newest);
+    return reason == END_SIGNAL ? EXIT_RUN_AGAIN : EXIT_FAULT;
 }
 
 /* A rank cannot go on, but the weights are whole: what was made of them since the last snapshot is saved,
@@ -394,6 +502,9 @@ int run_finish(Run *run, EndReason reason, Error *error)
     log_end(&run->log, run->step, hash, names[reason]);
     if (reason == END_BAD_STEPS) {
         return end_bad_steps(run, error);
+    }
+    if (run->has_dropped && run->dropped_step == run->step) {
+        return end_bad_weights(run, reason, error);
     }
     int is_unsaved = run->failed_snapshots > 0 && run->saved_step != run->step;
     if (is_unsaved) {

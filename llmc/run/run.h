@@ -6,6 +6,7 @@
 
 #include <stdint.h>
 
+#include "llmc/base/folder_lock.h"
 #include "llmc/data/dataset.h"
 #include "llmc/run/log.h"
 #include "llmc/run/options.h"
@@ -44,10 +45,20 @@ typedef struct Run {
     int64_t first_step;     /* updates made before this process */
     double best_loss;       /* lowest validation loss so far, INFINITY before the first */
     int64_t bad_steps;      /* skipped in a row just before */
-    SnapshotWriter *writer; /* made by the first snapshot, on rank 0 */
+    int is_out_of_range;    /* the last of them: all was finite, but beyond what exact sums hold */
+    SnapshotWriter *writer; /* on rank 0 */
     int64_t begun_step;     /* of the snapshot last begun, -1 for none */
     int64_t saved_step;     /* of the newest durable snapshot, -1 for none */
     int failed_snapshots;
+
+    FolderLock lock;         /* of out_dir, held by rank 0 of a run that trains */
+    size_t snapshot_bytes;   /* of memory, held for snapshots */
+    int64_t changed_step;    /* made when the last update was that was not skipped */
+    int is_unjudged;         /* the snapshot last begun is not known to be worth keeping */
+    int is_save_owed;        /* the last one was not: the next step makes another */
+    const char *drop_reason; /* of the one in flight, or NULL */
+    int has_dropped;         /* a snapshot was thrown away, the last of them after .. */
+    int64_t dropped_step;    /* .. so many updates */
 } Run;
 
 /* Open data, out_dir and model as the options say, and print what the run is. Nothing is written to out_dir
@@ -66,15 +77,25 @@ void run_print_plans(const Run *run, FILE *out);
  * could not and an empty one at the others; 0 also when a signal cut it short. */
 int run_evaluate(Run *run, double left_ms, Error *error);
 
-/* save.c. Begin a snapshot of the state after `step` updates, on rank 0: training goes on while it is
+/* save.c. Take the memory that snapshots need, so that a run which has too little for them learns it now.
+ * Collective. -1 with *error. */
+int run_save_open(Run *run, Error *error);
+/* Begin a snapshot of the state after `step` updates, on rank 0: training goes on while it is
  * written. A failure is said and counted; the run goes on. */
 void run_save(Run *run);
+/* Update `iter` was made, or skipped: that tells what a snapshot of the state before it is worth. One that
+ * led to a skipped update is thrown away, and the next step makes another. */
+void run_save_judge(Run *run, int64_t iter, int is_skipped);
 /* Before an update changes the state: wait until it is copied. */
 void run_save_copied(Run *run);
 /* Tell of a snapshot that has ended since. */
 void run_save_poll(Run *run);
-/* Wait until no snapshot is in flight, and tell. */
+/* Wait until no snapshot is in flight, and tell. One that no update has judged is of the present state: a
+ * forward pass does, and what gives no finite loss is thrown away. */
 void run_save_finish(Run *run);
+
+/* "WHAT is finite, but beyond 25.6 (1024 / gradient_accumulation_steps), the most that exact sums hold" */
+void run_name_range(char *text, size_t text_bytes, const Run *run, const char *what);
 
 /* Export if asked for, on rank 0. -1 with *error. */
 int run_export(Run *run, Error *error);

@@ -1,5 +1,6 @@
 #include "llmc/run/train.h"
 
+#include <float.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -173,9 +174,13 @@ static void finish_pending(Loop *loop)
     loop->result_ms = clock_ms();
     reduction_read_times(&loop->reduction, &times);
     trace_read_marks(&loop->trace, &run->model);
+    run_save_judge(run, iter, result.is_skipped);
     if (result.is_skipped) {
+        char reason[160];
         run->bad_steps++;
-        log_skip(&run->log, iter, "gradient not finite");
+        run->is_out_of_range = result.is_out_of_range;
+        run_name_range(reason, sizeof(reason), run, "loss or gradient");
+        log_skip(&run->log, iter, result.is_out_of_range ? reason : "gradient not finite");
     } else {
         run->bad_steps = 0;
     }
@@ -242,6 +247,12 @@ static int run_slots(Loop *loop, Error *error)
     return 0;
 }
 
+/* As a float. What is smaller than one can be is still a limit: 0 would be none. */
+static float clip_limit(double grad_clip)
+{
+    return grad_clip > 0 && grad_clip < FLT_MIN ? FLT_MIN : (float)grad_clip;
+}
+
 static UpdateArgs update_args(const Run *run)
 {
     const Options *options = &run->options;
@@ -250,7 +261,7 @@ static UpdateArgs update_args(const Run *run)
                         .beta2 = (float)options->beta2,
                         .epsilon = ADAMW_EPSILON,
                         .weight_decay = (float)options->weight_decay,
-                        .grad_clip = (float)options->grad_clip,
+                        .grad_clip = clip_limit(options->grad_clip),
                         .update_number = run->step + 1};
 }
 
@@ -267,7 +278,7 @@ static int is_awaited(const Loop *loop, int64_t step)
     int64_t made = step + 1;
     return !loop->facts.queues_work || made == options->max_iters || trace_is_on(&loop->trace, step) ||
            is_due(made, options->eval_interval) || is_due(made, options->snapshot_interval) ||
-           (loop->run->rank_count > 1 && is_due(made, options->check_interval));
+           loop->run->is_save_owed || (loop->run->rank_count > 1 && is_due(made, options->check_interval));
 }
 
 /* One update, whose result is known once it is not pending. Returns as run_slots does; 2 when too many
@@ -330,7 +341,8 @@ static int run_due(Loop *loop, Error *error)
     if (run->rank_count > 1 && is_due(run->step, options->check_interval) && check_ranks(run, error) != 0) {
         return -1;
     }
-    if (options->snapshot_interval > 0 && (is_last || is_due(run->step, options->snapshot_interval))) {
+    if (options->snapshot_interval > 0 &&
+        (is_last || run->is_save_owed || is_due(run->step, options->snapshot_interval))) {
         double begin_ms = clock_ms();
         run_save(run);
         trace_add(&loop->trace, TRACE_TRAINING, "snapshot", run->step - 1, begin_ms);

@@ -78,7 +78,11 @@ static char *create_header(uint64_t *bytes, const ParamTable *table, Error *erro
         safe_header_writer_release(&writer);
         return NULL;
     }
-    return safe_header_writer_finish(&writer, bytes);
+    char *header = safe_header_writer_finish(&writer, bytes);
+    if (!header) {
+        error_set(error, "model.safetensors: out of memory for its header");
+    }
+    return header;
 }
 
 static int write_weights(AtomicFile *file, const ParamTable *table, const StateSource *source, Error *error)

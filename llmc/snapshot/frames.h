@@ -15,11 +15,24 @@
 /* What reading returns. An UNREADABLE file may be whole (permissions, I/O errors), a DAMAGED one is not. */
 enum { FRAMES_OK = 0, FRAMES_UNREADABLE = -1, FRAMES_DAMAGED = -2 };
 
+/* What writing takes of memory, for one file after another. Owned by the caller: init, release. */
+typedef struct FrameSpace {
+    struct ZSTD_CCtx_s *context;
+    unsigned char *out; /* compressed bytes not yet written */
+    int threads;
+} FrameSpace;
+
+/* threads: for compression; 0 or 1: none but the caller's. -1 with *error when memory runs out. */
+int frame_space_init(FrameSpace *space, int threads, Error *error);
+/* Take now what the first file would take, pages included. Where the threads have no memory the caller's
+ * alone will compress; -1 with *error where that has none either. */
+int frame_space_touch(FrameSpace *space, Error *error);
+void frame_space_release(FrameSpace *space);
+
 /* Owned by the caller: init, then commit or discard. */
 typedef struct FrameWriter {
     AtomicFile file;
-    struct ZSTD_CCtx_s *context;
-    unsigned char *out; /* compressed bytes not yet written */
+    FrameSpace *space; /* borrowed; one file at a time uses it */
     size_t out_used;
     uint64_t hash;         /* of the blocks written so far */
     uint64_t file_bytes;   /* written so far */
@@ -27,12 +40,14 @@ typedef struct FrameWriter {
     uint64_t frame_left;
 } FrameWriter;
 
-int frame_writer_init(FrameWriter *writer, const char *path, int threads, Error *error);
+int frame_writer_init(FrameWriter *writer, const char *path, FrameSpace *space, Error *error);
 /* The next `bytes` bytes begin a frame, and more frames where they are many. The section before must be
  * complete. */
 void frame_writer_begin(FrameWriter *writer, uint64_t bytes);
 int frame_writer_write(FrameWriter *writer, const void *data, size_t bytes, Error *error);
-/* Seal, make durable, show under the final name. On failure nothing is left. */
+/* Seal and sync, still under the temporary name. After that only commit or discard. */
+int frame_writer_seal(FrameWriter *writer, Error *error);
+/* Show under the final name, durably. On failure nothing is left. */
 int frame_writer_commit(FrameWriter *writer, Error *error);
 void frame_writer_discard(FrameWriter *writer);
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #include "llmc/base/hash.h"
 #include "llmc/base/memory.h"
@@ -26,6 +27,31 @@ static int error_damaged(const FrameReader *reader, const char *what, Error *err
 {
     error_set(error, "%s: damaged or no snapshot: %s", reader->path, what);
     return FRAMES_DAMAGED;
+}
+
+/* Which says nothing of the file. */
+static int error_memory(const FrameReader *reader, Error *error)
+{
+    error_set(error, "%s: cannot read: out of memory for zstd; let the program have more", reader->path);
+    return FRAMES_UNREADABLE;
+}
+
+/* What zstd refuses is damaged, but for what it has no memory for, and windows that are larger than ours. */
+static int error_zstd(const FrameReader *reader, size_t status, Error *error)
+{
+    switch (ZSTD_getErrorCode(status)) {
+    case ZSTD_error_memory_allocation:
+        return error_memory(reader, error);
+    case ZSTD_error_frameParameter_windowTooLarge:
+        error_set(
+            error,
+            "%s: cannot read: expected a zstd window of at most %d MiB, found a larger one (zstd --long "
+            "or --ultra); compress it again without: zstd -d --long=31, then zstd",
+            reader->path, 1 << (WINDOW_LOG_MAX - 20));
+        return FRAMES_UNREADABLE;
+    default:
+        return error_damaged(reader, ZSTD_getErrorName(status), error);
+    }
 }
 
 /* Fill the buffer with the file's bytes from `begin`, as many as there are before `end`. */
@@ -55,21 +81,24 @@ int frame_reader_init(FrameReader *reader, const char *path, Error *error)
 {
     memset(reader, 0, sizeof(*reader));
     reader->path = path;
-    reader->descriptor = open(path, O_RDONLY | O_CLOEXEC);
+    reader->descriptor = file_open(path, O_RDONLY, error);
     if (reader->descriptor < 0) {
-        return error_system(reader, "open", error);
+        return FRAMES_UNREADABLE;
     }
     struct stat status;
-    if (fstat(reader->descriptor, &status) != 0 || !S_ISREG(status.st_mode)) {
+    if (fstat(reader->descriptor, &status) != 0) {
+        int result = error_system(reader, "tell the size of", error);
         close(reader->descriptor);
-        error_set(error, "%s: expected a regular file, found something else", path);
-        return FRAMES_UNREADABLE;
+        return result;
     }
     reader->file_bytes = (uint64_t)status.st_size;
     reader->content_bytes = reader->file_bytes;
-    reader->in = memory_alloc(SEAL_BLOCK_BYTES, 1, "compressed bytes");
     reader->context = ZSTD_createDCtx();
-    CHECK(reader->context, "out of memory for zstd");
+    if (!reader->context) {
+        close(reader->descriptor);
+        return error_memory(reader, error);
+    }
+    reader->in = memory_alloc(SEAL_BLOCK_BYTES, 1, "compressed bytes");
     ZSTD_DCtx_setParameter(reader->context, ZSTD_d_windowLogMax, WINDOW_LOG_MAX);
     return FRAMES_OK;
 }
@@ -140,7 +169,7 @@ static int decode(FrameReader *reader, ZSTD_outBuffer *out, Error *error)
     size_t out_before = out->pos;
     reader->frame_status = ZSTD_decompressStream(reader->context, out, &in);
     if (ZSTD_isError(reader->frame_status)) {
-        return error_damaged(reader, ZSTD_getErrorName(reader->frame_status), error);
+        return error_zstd(reader, reader->frame_status, error);
     }
     if (in.pos == reader->in_used && out->pos == out_before) {
         return error_damaged(reader, "truncated: it ends before its tensors do", error);

@@ -148,13 +148,7 @@ const SnapshotInfo *weights_snapshot_info(const WeightsFile *weights)
 static int hand_over(const StateSink *sink, const WeightsFile *weights, const ParamSpec *spec, int64_t first,
                      const float *values, int64_t count, Error *error)
 {
-    uint32_t bad = 0;
-    for (int64_t i = 0; i < count; i++) {
-        uint32_t bits;
-        memcpy(&bits, &values[i], sizeof(bits));
-        bad |= (bits & 0x7f800000u) == 0x7f800000u;
-    }
-    if (bad) {
+    if (state_has_non_finite(values, count)) {
         return error_set(error, "%s: tensor %s: expected finite weights, found a NaN or an infinity",
                          weights->path, spec->name);
     }
@@ -214,7 +208,7 @@ static int load_tensor(const WeightsFile *weights, const ParamTable *table, int 
 int weights_load(WeightsFile *weights, const ParamTable *table, const StateSink *sink, Error *error)
 {
     if (weights->kind == WEIGHTS_SNAPSHOT) {
-        return snapshot_load(weights->snapshot, table, SAVED_WEIGHTS, SAVED_WEIGHTS, sink, error);
+        return snapshot_load_finite(weights->snapshot, table, SAVED_WEIGHTS, SAVED_WEIGHTS, sink, error);
     }
     if (model_shape_check_fits(&table->shape, &weights->shape, error) != 0) {
         return error_prefix(error, "%s", weights->path);

@@ -8,6 +8,7 @@
 #include "llmc/base/file.h"
 #include "llmc/base/memory.h"
 #include "llmc/snapshot/import_source.h"
+#include "llmc/snapshot/json_memory.h"
 
 enum { CONFIG_BYTES_MAX = 16 << 20 };
 
@@ -131,10 +132,13 @@ int hugging_face_check_config(ModelShape *shape, const char *path, Error *error)
         return -1;
     }
     json_error_t reason;
+    json_memory_watch();
     json_t *config = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &reason);
     memory_free(text);
     int status = 0;
-    if (!json_is_object(config)) {
+    if (!config && json_memory_failed()) {
+        status = error_set(error, "%s: cannot read: out of memory; let the program have more", path);
+    } else if (!json_is_object(config)) {
         status = error_set(error, "%s: expected a JSON object: %s, at line %d", path,
                            config ? "found another value" : reason.text, config ? 1 : reason.line);
     }

@@ -8,6 +8,7 @@
 
 #include "llmc/base/memory.h"
 #include "llmc/snapshot/import_source.h"
+#include "llmc/snapshot/json_memory.h"
 
 enum {
     INDEX_BYTES_MAX = 64 << 20,
@@ -258,8 +259,12 @@ static int open_index(HuggingFaceWeights *weights, const char *folder, const cha
     if (!text) {
         return -1;
     }
+    json_memory_watch();
     json_t *index = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, NULL);
     memory_free(text);
+    if (!index && json_memory_failed()) {
+        return error_set(error, "%s: cannot read: out of memory; let the program have more", path);
+    }
     json_t *map = json_object_get(index, "weight_map");
     int status = json_object_size(map) > 0
                      ? 0

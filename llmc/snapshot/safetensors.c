@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "llmc/base/memory.h"
+#include "llmc/snapshot/json_memory.h"
 
 /* Longest name in a message. */
 #define NAME "%.100s"
@@ -205,11 +206,16 @@ int safe_header_init(SafeHeader *header, const char *text, uint64_t text_bytes, 
     memset(header, 0, sizeof(*header));
     json_error_t reason;
     json_t *json = NULL;
+    json_memory_watch();
     if (text_bytes > 0 && text[0] == '{') {
         json = json_loadb(text, text_bytes, JSON_REJECT_DUPLICATES, &reason);
     } else {
         snprintf(reason.text, sizeof(reason.text), "it does not begin with {");
         reason.position = 0;
+    }
+    if (!json && json_memory_failed()) {
+        error_set(error, "%s: cannot read its header: out of memory; let the program have more", path);
+        return SAFE_NO_MEMORY;
     }
     if (!json_is_object(json)) {
         json_decref(json);

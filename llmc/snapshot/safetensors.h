@@ -70,7 +70,9 @@ typedef struct SafeHeader {
 int64_t safe_header_length(const unsigned char *length_bytes, const char *path, Error *error);
 
 /* Parse the JSON of a header. data_bytes_limit is what the file can hold after it: tensors beyond it are an
- * error. */
+ * error. -1 with *error for a header that is wrong; SAFE_NO_MEMORY with *error when memory ran out, which
+ * says nothing of the file. */
+enum { SAFE_NO_MEMORY = -2 };
 int safe_header_init(SafeHeader *header, const char *text, uint64_t text_bytes, uint64_t data_bytes_limit,
                      const char *path, Error *error);
 void safe_header_release(SafeHeader *header);
@@ -104,12 +106,12 @@ typedef struct SafeHeaderWriter {
     uint64_t data_bytes; /* so far: where the next tensor begins */
 } SafeHeaderWriter;
 
-/* Both -1 with *error for text that is not UTF-8 and for names given twice. */
+/* Both -1 with *error for text that is not UTF-8, for names given twice, and when memory runs out. */
 int safe_header_writer_metadata(SafeHeaderWriter *writer, const char *key, const char *value, Error *error);
 int safe_header_writer_tensor(SafeHeaderWriter *writer, const char *name, SafeDType dtype,
                               const int64_t *shape, int dimensions, Error *error);
-/* The bytes that open the file, padded with spaces to a multiple of 8. The caller frees with memory_free.
- * Ends the writer. */
+/* The bytes that open the file, padded with spaces to a multiple of 8; NULL when memory runs out. The caller
+ * frees with memory_free. Ends the writer. */
 char *safe_header_writer_finish(SafeHeaderWriter *writer, uint64_t *bytes);
 void safe_header_writer_release(SafeHeaderWriter *writer);
 

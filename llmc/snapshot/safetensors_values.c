@@ -5,6 +5,7 @@
 
 #include "llmc/base/memory.h"
 #include "llmc/model/dtype.h"
+#include "llmc/snapshot/json_memory.h"
 #include "llmc/snapshot/safetensors.h"
 
 /* IEEE half precision: subnormals are multiples of 2^-24, the largest exponent holds infinities and NaNs. */
@@ -54,35 +55,38 @@ static int set_new(json_t *object, const char *key, json_t *value, Error *error)
         json_decref(value);
         return error_set(error, "%.100s: given twice in a safetensors header", key);
     }
-    if (!value || json_object_set_new(object, key, value) != 0) {
-        return error_set(error, "%.100s: expected UTF-8 for a safetensors header", key);
+    if (!object || !value || json_object_set_new(object, key, value) != 0) {
+        return error_set(error,
+                         json_memory_failed() ? "%.100s: out of memory for a safetensors header"
+                                              : "%.100s: expected UTF-8 for a safetensors header",
+                         key);
     }
     return 0;
 }
 
+/* NULL when memory runs out. */
 static json_t *writer_json(SafeHeaderWriter *writer)
 {
+    json_memory_watch();
     if (!writer->json) {
         writer->json = json_object();
-        CHECK(writer->json, "out of memory for a safetensors header");
     }
     return writer->json;
 }
 
 int safe_header_writer_metadata(SafeHeaderWriter *writer, const char *key, const char *value, Error *error)
 {
-    json_t *metadata = json_object_get(writer_json(writer), "__metadata__");
-    if (!metadata) {
-        metadata = json_object();
-        CHECK(metadata && json_object_set_new(writer->json, "__metadata__", metadata) == 0,
-              "out of memory for a safetensors header");
+    json_t *json = writer_json(writer);
+    if (!json_object_get(json, "__metadata__") && set_new(json, "__metadata__", json_object(), error) != 0) {
+        return -1;
     }
-    return set_new(metadata, key, json_string(value), error);
+    return set_new(json_object_get(json, "__metadata__"), key, json_string(value), error);
 }
 
 int safe_header_writer_tensor(SafeHeaderWriter *writer, const char *name, SafeDType dtype,
                               const int64_t *shape, int dimensions, Error *error)
 {
+    json_t *json = writer_json(writer);
     json_t *sizes = json_array();
     int64_t bytes = safe_dtype_bytes(dtype);
     for (int i = 0; i < dimensions; i++) {
@@ -92,7 +96,7 @@ int safe_header_writer_tensor(SafeHeaderWriter *writer, const char *name, SafeDT
     uint64_t end = writer->data_bytes + (uint64_t)bytes;
     json_t *entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", safe_dtype_name(dtype), "shape", sizes,
                               "data_offsets", (json_int_t)writer->data_bytes, (json_int_t)end);
-    if (set_new(writer_json(writer), name, entry, error) != 0) {
+    if (set_new(json, name, entry, error) != 0) {
         return -1;
     }
     writer->data_bytes = end;
@@ -102,7 +106,10 @@ int safe_header_writer_tensor(SafeHeaderWriter *writer, const char *name, SafeDT
 char *safe_header_writer_finish(SafeHeaderWriter *writer, uint64_t *bytes)
 {
     char *text = json_dumps(writer_json(writer), JSON_COMPACT);
-    CHECK(text, "out of memory for a safetensors header");
+    if (!text) {
+        safe_header_writer_release(writer);
+        return NULL;
+    }
     uint64_t text_bytes = strlen(text);
     uint64_t length = (text_bytes + 7) / 8 * 8;
     char *header = memory_alloc(SAFETENSORS_LENGTH_BYTES + length, 1, "safetensors header");

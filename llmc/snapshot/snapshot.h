@@ -78,25 +78,36 @@ const char *snapshot_file(const Snapshot *snapshot);
 int snapshot_load(Snapshot *snapshot, const ParamTable *table, SavedState first_state, SavedState last_state,
                   const StateSink *sink, Error *error);
 
+/* The same, and -1 with *error naming the tensor when a value is a NaN or an infinity: no training goes on
+ * from there. Some of it has been handed over then. */
+int snapshot_load_finite(Snapshot *snapshot, const ParamTable *table, SavedState first_state,
+                         SavedState last_state, const StateSink *sink, Error *error);
+
 /* Only the header of a file: cheap, verifies nothing else. Release *info. */
 int snapshot_read_info(SnapshotInfo *info, const char *path, Error *error);
 
 /* Steps for which out_dir holds a snapshot, newest first. Leftovers, damaged files that were set aside and
  * everything else are not listed; a missing folder holds none. Returns the count, or -1 with *error when the
- * folder cannot be read. The caller frees *steps with memory_free. */
+ * folder cannot be read to its end. The caller frees *steps with memory_free. */
 int snapshot_list(int64_t **steps, const char *out_dir, Error *error);
 
 /* Open the newest snapshot of out_dir that verifies. A damaged one is named on stderr and renamed to
- * NAME.damaged, then the one before it is tried. NULL with *error when there is none, when all were damaged,
- * or when a file cannot be read (permissions, a newer format): such a file is not damaged and stays. */
-Snapshot *snapshot_open_newest(const char *out_dir, Error *error);
+ * NAME.damaged, then the one before it is tried; where another run owns out_dir it is only passed over.
+ * is_owner: the caller holds out_dir's lock (base/folder_lock.h). NULL with *error when there is none, when
+ * all were damaged, or when a file cannot be read (permissions, a newer format, no memory, no regular file):
+ * such a file is not damaged and stays. */
+Snapshot *snapshot_open_newest(const char *out_dir, int is_owner, Error *error);
+
+/* The name of a snapshot of out_dir that was set aside. 1; 0 when there is none; -1 with *error. */
+enum { SNAPSHOT_FILE_BYTES_MAX = 64 };
+int snapshot_find_damaged(char name[SNAPSHOT_FILE_BYTES_MAX], const char *out_dir, Error *error);
 
 /* Delete all snapshots but the `keep` newest and those of steps that milestone_interval divides (0: none).
  * keep 0 deletes nothing. Call it after a new snapshot is durable. */
 int snapshot_prune(const char *out_dir, int keep, int64_t milestone_interval, Error *error);
 
-/* Remove what writers left behind that were killed (step-*.snap.tmp.*). Call it at start, when no other run
- * writes to out_dir. */
+/* Remove what writers left behind that were killed (step-*.snap.tmp.*). For who holds out_dir's lock: no
+ * other run writes there. */
 int snapshot_remove_leftovers(const char *out_dir, Error *error);
 
 #ifdef __cplusplus

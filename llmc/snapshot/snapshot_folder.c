@@ -5,13 +5,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "llmc/base/folder_lock.h"
 #include "llmc/base/memory.h"
 #include "llmc/snapshot/snapshot.h"
 #include "llmc/snapshot/snapshot_verify.h"
 
 enum { STEP_DIGITS_MIN = 8, STEP_DIGITS_MAX = 18 };
+#define DAMAGED_SUFFIX ".damaged"
 
 /* The step that a file name holds, and what follows it ("" or ".tmp.123"). -1 for other names. */
 static int64_t parse_name(const char *name, const char **rest)
@@ -36,12 +39,13 @@ static int compare_newest_first(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-int snapshot_list(int64_t **steps, const char *out_dir, Error *error)
+/* Called with each entry of a folder. Not 0: end here. */
+typedef int VisitEntry(void *context, int folder_descriptor, const char *name);
+
+/* Visit the entries of a folder; a missing one has none. What the last visit returned, or -1 with *error: an
+ * error of readdir is not the folder's end. */
+static int visit_entries(const char *out_dir, VisitEntry *visit, void *context, Error *error)
 {
-    int64_t *found = NULL;
-    size_t count = 0;
-    size_t capacity = 0;
-    *steps = NULL;
     DIR *folder = opendir(out_dir);
     if (!folder && errno == ENOENT) {
         return 0;
@@ -49,33 +53,92 @@ int snapshot_list(int64_t **steps, const char *out_dir, Error *error)
     if (!folder) {
         return error_set(error, "%s: cannot list the folder: %s", out_dir, strerror(errno));
     }
-    for (struct dirent *entry = readdir(folder); entry; entry = readdir(folder)) {
-        const char *rest;
-        int64_t step = parse_name(entry->d_name, &rest);
-        if (step < 0 || *rest != '\0') {
-            continue;
+    int status = 0;
+    while (status == 0) {
+        errno = 0;
+        const struct dirent *entry = readdir(folder);
+        if (!entry) {
+            status =
+                errno == 0 ? 0 : error_set(error, "%s: cannot list the folder: %s", out_dir, strerror(errno));
+            break;
         }
-        if (count == capacity) {
-            capacity = capacity ? 2 * capacity : 16;
-            found = memory_grow(found, count, capacity, sizeof(*found), "list of snapshots");
-        }
-        found[count++] = step;
+        status = visit(context, dirfd(folder), entry->d_name);
     }
     closedir(folder);
-    if (count > 0) {
-        qsort(found, count, sizeof(*found), compare_newest_first);
-    }
-    *steps = found;
-    return (int)count;
+    return status;
 }
 
-/* Name a damaged file on stderr and take it out of the way. */
-static int set_aside(const char *path, const Error *reason, Error *error)
+typedef struct StepList {
+    int64_t *steps;
+    size_t count, capacity;
+} StepList;
+
+static int add_step(void *context, int folder_descriptor, const char *name)
+{
+    (void)folder_descriptor;
+    StepList *list = context;
+    const char *rest;
+    int64_t step = parse_name(name, &rest);
+    if (step < 0 || *rest != '\0') {
+        return 0;
+    }
+    if (list->count == list->capacity) {
+        list->capacity = list->capacity ? 2 * list->capacity : 16;
+        list->steps =
+            memory_grow(list->steps, list->count, list->capacity, sizeof(*list->steps), "list of snapshots");
+    }
+    list->steps[list->count++] = step;
+    return 0;
+}
+
+int snapshot_list(int64_t **steps, const char *out_dir, Error *error)
+{
+    StepList list = {0};
+    *steps = NULL;
+    if (visit_entries(out_dir, add_step, &list, error) != 0) {
+        memory_free(list.steps);
+        return -1;
+    }
+    if (list.count > 0) {
+        qsort(list.steps, list.count, sizeof(*list.steps), compare_newest_first);
+    }
+    *steps = list.steps;
+    return (int)list.count;
+}
+
+static int keep_damaged_name(void *context, int folder_descriptor, const char *name)
+{
+    (void)folder_descriptor;
+    const char *rest;
+    if (parse_name(name, &rest) < 0 || strcmp(rest, DAMAGED_SUFFIX) != 0) {
+        return 0;
+    }
+    snprintf(context, SNAPSHOT_FILE_BYTES_MAX, "%s", name);
+    return 1;
+}
+
+int snapshot_find_damaged(char name[SNAPSHOT_FILE_BYTES_MAX], const char *out_dir, Error *error)
+{
+    name[0] = '\0';
+    return visit_entries(out_dir, keep_damaged_name, name, error);
+}
+
+/* Name a damaged file on stderr and take it out of the way; not in a folder that another run owns. */
+static int set_aside(const char *out_dir, const char *path, int is_owner, const Error *reason, Error *error)
 {
     char aside[PATH_BYTES_MAX + 16];
-    snprintf(aside, sizeof(aside), "%s.damaged", path);
-    if (rename(path, aside) != 0) {
-        return error_set(error, "%s: damaged, and cannot be renamed: %s", path, strerror(errno));
+    FolderLock lock = FOLDER_LOCK_NONE;
+    Error refusal;
+    if (!is_owner && folder_lock_take(&lock, out_dir, 0, &refusal) != 0) {
+        fprintf(stderr, "warning: %s; passed over\n", reason->text);
+        return 0;
+    }
+    snprintf(aside, sizeof(aside), "%s" DAMAGED_SUFFIX, path);
+    int status = rename(path, aside);
+    int reason_number = errno;
+    folder_lock_release(&lock);
+    if (status != 0) {
+        return error_set(error, "%s: damaged, and cannot be renamed: %s", path, strerror(reason_number));
     }
     fprintf(stderr, "warning: %s; set aside as %s\n", reason->text, aside);
     return 0;
@@ -96,34 +159,59 @@ static int open_step(Snapshot **snapshot, const char *path, int64_t step, Error 
     return status;
 }
 
-Snapshot *snapshot_open_newest(const char *out_dir, Error *error)
+/* Whether a file went away since it was listed: whoever trains in this folder deletes old ones. */
+static int has_gone(const char *path)
 {
-    int64_t *steps;
-    int count = snapshot_list(&steps, out_dir, error);
-    Snapshot *snapshot = NULL;
+    struct stat status;
+    return lstat(path, &status) != 0 && errno == ENOENT;
+}
+
+/* Open the first of the listed steps that verifies. FRAMES_OK, FRAMES_DAMAGED when none did,
+ * FRAMES_UNREADABLE with *error; *is_stale when the list no longer holds. */
+static int open_listed(Snapshot **snapshot, int *is_stale, const char *out_dir, const int64_t *steps,
+                       int count, int is_owner, Error *error)
+{
     int status = FRAMES_DAMAGED;
     for (int i = 0; i < count && status == FRAMES_DAMAGED; i++) {
         char path[PATH_BYTES_MAX];
         Error reason;
         status = snapshot_path(path, out_dir, steps[i], &reason);
         if (status == FRAMES_OK) {
-            status = open_step(&snapshot, path, steps[i], &reason);
+            status = open_step(snapshot, path, steps[i], &reason);
         }
-        if (status == FRAMES_DAMAGED && set_aside(path, &reason, &reason) != 0) {
+        if (status == FRAMES_DAMAGED && set_aside(out_dir, path, is_owner, &reason, &reason) != 0) {
             status = FRAMES_UNREADABLE;
         }
         if (status == FRAMES_UNREADABLE) {
+            *is_stale = !is_owner && has_gone(path);
             error_set(error, "%s", reason.text);
         }
     }
-    memory_free(steps);
-    if (count == 0) {
-        error_set(error,
-                  "%s: expected a snapshot (step-*.snap) to resume from, found none; use init_from=scratch",
-                  out_dir);
-    } else if (count > 0 && status == FRAMES_DAMAGED) {
-        error_set(error, "%s: expected a whole snapshot, found %d, all damaged; they are kept as *.damaged",
-                  out_dir, count);
+    return status;
+}
+
+Snapshot *snapshot_open_newest(const char *out_dir, int is_owner, Error *error)
+{
+    enum { LISTINGS_MAX = 100 };
+    Snapshot *snapshot = NULL;
+    int is_stale = 1;
+    for (int i = 0; i < LISTINGS_MAX && is_stale; i++) {
+        int64_t *steps;
+        int count = snapshot_list(&steps, out_dir, error);
+        is_stale = 0;
+        int status = open_listed(&snapshot, &is_stale, out_dir, steps, count, is_owner, error);
+        memory_free(steps);
+        if (count == 0) {
+            error_set(
+                error,
+                "%s: expected a snapshot (step-*.snap) to resume from, found none; use init_from=scratch",
+                out_dir);
+        } else if (count > 0 && status == FRAMES_DAMAGED) {
+            error_set(
+                error,
+                "%s: expected a whole snapshot, found %d, all damaged; they are kept as *" DAMAGED_SUFFIX,
+                out_dir, count);
+        }
     }
     return snapshot;
 }
@@ -152,23 +240,24 @@ int snapshot_prune(const char *out_dir, int keep, int64_t milestone_interval, Er
     return status == 0 && deleted > 0 ? folder_sync(out_dir, error) : status;
 }
 
-int snapshot_remove_leftovers(const char *out_dir, Error *error)
+typedef struct Removal {
+    const char *out_dir;
+    Error *error;
+} Removal;
+
+static int remove_leftover(void *context, int folder_descriptor, const char *name)
 {
-    DIR *folder = opendir(out_dir);
-    if (!folder && errno == ENOENT) {
+    const Removal *removal = context;
+    const char *rest;
+    if (parse_name(name, &rest) < 0 || strncmp(rest, ".tmp.", 5) != 0 ||
+        unlinkat(folder_descriptor, name, 0) == 0 || errno == ENOENT) {
         return 0;
     }
-    if (!folder) {
-        return error_set(error, "%s: cannot list the folder: %s", out_dir, strerror(errno));
-    }
-    int status = 0;
-    for (struct dirent *entry = readdir(folder); entry && status == 0; entry = readdir(folder)) {
-        const char *rest;
-        if (parse_name(entry->d_name, &rest) >= 0 && strncmp(rest, ".tmp.", 5) == 0 &&
-            unlinkat(dirfd(folder), entry->d_name, 0) != 0 && errno != ENOENT) {
-            status = error_set(error, "%s/%s: cannot delete: %s", out_dir, entry->d_name, strerror(errno));
-        }
-    }
-    closedir(folder);
-    return status;
+    return error_set(removal->error, "%s/%s: cannot delete: %s", removal->out_dir, name, strerror(errno));
+}
+
+int snapshot_remove_leftovers(const char *out_dir, Error *error)
+{
+    Removal removal = {out_dir, error};
+    return visit_entries(out_dir, remove_leftover, &removal, error);
 }

@@ -13,6 +13,7 @@
 #include "llmc/base/memory.h"
 #include "llmc/model/plans.h"
 #include "llmc/snapshot/frames.h"
+#include "llmc/snapshot/json_memory.h"
 #include "llmc/snapshot/snapshot_verify.h"
 
 static const char format_name[] = "llmc-snapshot";
@@ -48,17 +49,24 @@ void snapshot_info_release(SnapshotInfo *info)
     info->plans = NULL;
 }
 
-/* Options have to be an object, so that readers need not care what they are. */
+/* Options have to be an object, so that readers need not care what they are. FRAMES_DAMAGED when they are
+ * none, FRAMES_UNREADABLE when memory ran out. */
 static int check_options(const char *options, const char *path, Error *error)
 {
+    json_memory_watch();
     json_t *json = options ? json_loads(options, JSON_REJECT_DUPLICATES, NULL) : NULL;
     int is_object = json_is_object(json);
     json_decref(json);
-    if (!is_object || strlen(options) > SNAPSHOT_OPTIONS_BYTES_MAX) {
-        return error_set(error, "%s: options: expected a JSON object of at most %d bytes", path,
-                         SNAPSHOT_OPTIONS_BYTES_MAX);
+    if (!is_object && json_memory_failed()) {
+        error_set(error, "%s: cannot read its options: out of memory; let the program have more", path);
+        return FRAMES_UNREADABLE;
     }
-    return 0;
+    if (!is_object || strlen(options) > SNAPSHOT_OPTIONS_BYTES_MAX) {
+        error_set(error, "%s: options: expected a JSON object of at most %d bytes", path,
+                  SNAPSHOT_OPTIONS_BYTES_MAX);
+        return FRAMES_DAMAGED;
+    }
+    return FRAMES_OK;
 }
 
 /* Plans are for a device to understand; their form is checked here, so that a bad one is never used. */
@@ -120,11 +128,10 @@ static int tensor_shape(int64_t shape[2], const ParamSpec *spec)
     return spec->dimensions;
 }
 
-char *snapshot_header_create(uint64_t *header_bytes, uint64_t *data_bytes, const SnapshotInfo *info,
-                             const ParamTable *table, Error *error)
+char *snapshot_tensors_create(uint64_t *bytes, uint64_t *data_bytes, const ParamTable *table, Error *error)
 {
     SafeHeaderWriter writer = {0};
-    int status = add_metadata(&writer, info, &table->shape, error);
+    int status = 0;
     int tensors = SAVED_STATES * table->count * SNAPSHOT_PLANES;
     for (int i = 0; i < tensors && status == 0; i++) {
         const ParamSpec *spec = &table->specs[i / SNAPSHOT_PLANES % table->count];
@@ -134,12 +141,60 @@ char *snapshot_header_create(uint64_t *header_bytes, uint64_t *data_bytes, const
                              i % SNAPSHOT_PLANES);
         status = safe_header_writer_tensor(&writer, name, SAFE_U8, shape, tensor_shape(shape, spec), error);
     }
-    if (status != 0) {
-        safe_header_writer_release(&writer);
-        return NULL;
-    }
     *data_bytes = writer.data_bytes;
-    return safe_header_writer_finish(&writer, header_bytes);
+    char *text = status == 0 ? safe_header_writer_finish(&writer, bytes) : NULL;
+    if (status == 0 && !text) {
+        error_set(error, "out of memory for its header");
+    }
+    safe_header_writer_release(&writer);
+    return text;
+}
+
+/* Without the spaces that fill it up. */
+static uint64_t text_end(const char *text, uint64_t bytes)
+{
+    while (text[bytes - 1] == ' ') {
+        bytes--;
+    }
+    return bytes;
+}
+
+/* `{"__metadata__":{..}}` and `{"param.wte.weight/b0":{..}, ..}`, each behind 8 bytes of length, become
+ * one. */
+static char *join_headers(uint64_t *bytes, const char *metadata, uint64_t metadata_bytes, const char *tensors,
+                          uint64_t tensors_bytes)
+{
+    uint64_t begin_bytes = text_end(metadata, metadata_bytes) - 1; /* without its last brace */
+    uint64_t rest_bytes = text_end(tensors, tensors_bytes) - SAFETENSORS_LENGTH_BYTES - 1;
+    uint64_t length = (begin_bytes + 1 + rest_bytes - SAFETENSORS_LENGTH_BYTES + 7) / 8 * 8;
+    *bytes = SAFETENSORS_LENGTH_BYTES + length;
+    char *header = memory_try_alloc(*bytes, 1);
+    if (header) {
+        memset(header, ' ', *bytes);
+        memcpy(header, metadata, begin_bytes);
+        header[begin_bytes] = ',';
+        memcpy(header + begin_bytes + 1, tensors + SAFETENSORS_LENGTH_BYTES + 1, rest_bytes);
+        for (int i = 0; i < SAFETENSORS_LENGTH_BYTES; i++) {
+            header[i] = (char)(length >> (8 * i) & 0xff);
+        }
+    }
+    return header;
+}
+
+char *snapshot_header_create(uint64_t *bytes, const SnapshotInfo *info, const ModelShape *shape,
+                             const char *tensors, uint64_t tensors_bytes, Error *error)
+{
+    SafeHeaderWriter writer = {0};
+    uint64_t metadata_bytes;
+    int status = add_metadata(&writer, info, shape, error);
+    char *metadata = status == 0 ? safe_header_writer_finish(&writer, &metadata_bytes) : NULL;
+    char *header = metadata ? join_headers(bytes, metadata, metadata_bytes, tensors, tensors_bytes) : NULL;
+    if (status == 0 && !header) {
+        error_set(error, "out of memory for its header");
+    }
+    safe_header_writer_release(&writer);
+    memory_free(metadata);
+    return header;
 }
 
 /* A whole number of at least `least` in plain decimal digits. */
@@ -231,8 +286,14 @@ int snapshot_info_parse(SnapshotInfo *info, const SafeHeader *header, const char
     const char *program = text_field(header, "version", path, error);
     const char *options = text_field(header, "options", path, error);
     const char *plans = safe_header_metadata(header, "plans"); /* most runs have none */
-    if (!program || !options || check_options(options, path, error) != 0 ||
-        (plans && check_plans(plans, path, error) != 0) ||
+    if (!program || !options) {
+        return FRAMES_DAMAGED;
+    }
+    int status = check_options(options, path, error);
+    if (status != FRAMES_OK) {
+        return status;
+    }
+    if ((plans && check_plans(plans, path, error) != 0) ||
         parse_shape(&parsed.shape, header, path, error) != 0 ||
         parse_counters(&parsed, header, path, error) != 0) {
         return FRAMES_DAMAGED;

@@ -16,10 +16,14 @@ enum {
 /* "moment1.h.0.ln_1.bias/b3" */
 void snapshot_tensor_name(char name[SNAPSHOT_NAME_BYTES], SavedState state, const ParamSpec *spec, int plane);
 
-/* The bytes that open the file, which the caller frees with memory_free; the size of what follows them. NULL
- * with *error. */
-char *snapshot_header_create(uint64_t *header_bytes, uint64_t *data_bytes, const SnapshotInfo *info,
-                             const ParamTable *table, Error *error);
+/* The part of the header that says where the tensors are, the same in every snapshot of a model, as a
+ * header of its own; the size of what follows it. The caller frees it with memory_free. NULL with *error. */
+char *snapshot_tensors_create(uint64_t *bytes, uint64_t *data_bytes, const ParamTable *table, Error *error);
+
+/* The bytes that open the file: the metadata and the tensors' part. It needs little memory besides them. The
+ * caller frees it with memory_free. NULL with *error. */
+char *snapshot_header_create(uint64_t *bytes, const SnapshotInfo *info, const ModelShape *shape,
+                             const char *tensors, uint64_t tensors_bytes, Error *error);
 
 /* Read the metadata. 0, or FRAMES_UNREADABLE for a format of another version, or FRAMES_DAMAGED. */
 int snapshot_info_parse(SnapshotInfo *info, const SafeHeader *header, const char *path, Error *error);

@@ -43,9 +43,9 @@ static int read_header(SafeHeader *header, FrameReader *reader, Error *error)
     }
     char *text = memory_alloc((size_t)length, 1, "snapshot header");
     int status = frame_reader_read(reader, text, (size_t)length, error);
-    if (status == FRAMES_OK &&
-        safe_header_init(header, text, (uint64_t)length, INT64_MAX, reader->path, error) != 0) {
-        status = FRAMES_DAMAGED;
+    if (status == FRAMES_OK) {
+        int parsed = safe_header_init(header, text, (uint64_t)length, INT64_MAX, reader->path, error);
+        status = parsed == 0 ? FRAMES_OK : parsed == SAFE_NO_MEMORY ? FRAMES_UNREADABLE : FRAMES_DAMAGED;
     }
     memory_free(text);
     return status;
@@ -171,10 +171,12 @@ static int skip(FrameReader *reader, uint64_t bytes, unsigned char *scratch, siz
     return 0;
 }
 
-/* Put the four planes of a tensor together and hand over its first `count` values. */
-static void join_planes(const StateSink *sink, SavedState state, int64_t offset, const unsigned char *planes,
-                        int64_t plane_bytes, int64_t count, float *values)
+/* Put the four planes of a tensor together and hand over its first `count` values. Whether some value is not
+ * finite. */
+static int join_planes(const StateSink *sink, SavedState state, int64_t offset, const unsigned char *planes,
+                       int64_t plane_bytes, int64_t count, float *values)
 {
+    int has_non_finite = 0;
     for (int64_t first = 0; first < count; first += SNAPSHOT_CHUNK_VALUES) {
         int64_t take = count - first < SNAPSHOT_CHUNK_VALUES ? count - first : SNAPSHOT_CHUNK_VALUES;
         const unsigned char *plane = planes + first;
@@ -184,13 +186,15 @@ static void join_planes(const StateSink *sink, SavedState state, int64_t offset,
                             (uint32_t)plane[i + 3 * plane_bytes] << 24;
             memcpy(&values[i], &bits, sizeof(bits));
         }
+        has_non_finite |= state_has_non_finite(values, take);
         sink->write(sink->context, state, offset + first, values, take);
     }
+    return has_non_finite;
 }
 
 /* All tensors up to last_state, of which those from first_state on go to the sink. */
 static int load_states(Snapshot *snapshot, const ParamTable *table, SavedState first_state,
-                       SavedState last_state, const StateSink *sink, Error *error)
+                       SavedState last_state, const StateSink *sink, int must_be_finite, Error *error)
 {
     int64_t largest = 0;
     for (int i = 0; i < snapshot->table.count; i++) {
@@ -207,8 +211,13 @@ static int load_states(Snapshot *snapshot, const ParamTable *table, SavedState f
         const ParamSpec *spec = &table->specs[i % table->count];
         int64_t plane_bytes = param_file_count(&snapshot->table.specs[i % table->count]);
         status = frame_reader_read(&snapshot->reader, planes, (size_t)plane_bytes * SNAPSHOT_PLANES, error);
-        if (status == 0 && state >= first_state) {
-            join_planes(sink, state, spec->offset, planes, plane_bytes, param_file_count(spec), values);
+        if (status == 0 && state >= first_state &&
+            join_planes(sink, state, spec->offset, planes, plane_bytes, param_file_count(spec), values) &&
+            must_be_finite) {
+            status = error_set(error,
+                               "%s: tensor %s: expected finite %s, found a NaN or an infinity; move the file "
+                               "away to go on from the one before it",
+                               snapshot->path, spec->name, state == SAVED_WEIGHTS ? "weights" : "moments");
         }
     }
     memory_free(planes);
@@ -222,7 +231,16 @@ int snapshot_load(Snapshot *snapshot, const ParamTable *table, SavedState first_
     if (model_shape_check_fits(&table->shape, &snapshot->info.shape, error) != 0) {
         return error_prefix(error, "%s", snapshot->path);
     }
-    return load_states(snapshot, table, first_state, last_state, sink, error);
+    return load_states(snapshot, table, first_state, last_state, sink, 0, error);
+}
+
+int snapshot_load_finite(Snapshot *snapshot, const ParamTable *table, SavedState first_state,
+                         SavedState last_state, const StateSink *sink, Error *error)
+{
+    if (model_shape_check_fits(&table->shape, &snapshot->info.shape, error) != 0) {
+        return error_prefix(error, "%s", snapshot->path);
+    }
+    return load_states(snapshot, table, first_state, last_state, sink, 1, error);
 }
 
 int snapshot_read_info(SnapshotInfo *info, const char *path, Error *error)

@@ -6,6 +6,7 @@
 #define LLMC_SNAPSHOT_STATE_H
 
 #include <stdint.h>
+#include <string.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -26,6 +27,18 @@ typedef struct StateSink {
     void (*write)(void *context, SavedState state, int64_t offset, const float *values, int64_t count);
     void *context;
 } StateSink;
+
+/* Whether some value is a NaN or an infinity, which training never gets rid of. */
+static inline int state_has_non_finite(const float *values, int64_t count)
+{
+    uint32_t bad = 0;
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t bits;
+        memcpy(&bits, &values[i], sizeof(bits));
+        bad |= (bits & 0x7f800000u) == 0x7f800000u;
+    }
+    return (int)bad;
+}
 
 #ifdef __cplusplus
 }

@@ -178,27 +178,33 @@ static void backward_tokens(Model *model, const int32_t *tokens, const SlotConte
     TokenBins *bins = &model->backward.bins;
     int64_t offset = model->table.specs[params_wte_index()].offset;
     float limit = (float)EXACT_LIMIT / (float)model->config.slots_per_step;
-    int64_t bad = 0;
+    int64_t bad = 0, not_finite = 0;
     token_bins_fill(bins, tokens, BT, model->config.shape.vocab_size);
     for (int bin = 0; bin < bins->count; bin++) {
         cpu_model_gradients_changed(model, offset + (int64_t)bins->tokens[bin] * C, C);
     }
-#pragma omp parallel for schedule(static) reduction(+ : bad) num_threads(model->threads)
+#pragma omp parallel for schedule(static) reduction(+ : bad, not_finite) num_threads(model->threads)
     for (int bin = 0; bin < bins->count; bin++) {
         float *row = model->backward.partial + (int64_t)omp_get_thread_num() * C;
         int64_t row_offset = offset + (int64_t)bins->tokens[bin] * C;
         embedding_backward_token(row, bins, bin, model->backward.d_residual, C);
+        int64_t row_bad = 0;
         if (has_late_rows(model, context)) {
-            bad += exact_set(model->late_sums + (int64_t)bin * C, row, C, limit);
+            row_bad = exact_set(model->late_sums + (int64_t)bin * C, row, C, limit);
         } else if (model->is_exact_arena) {
-            bad += exact_add(model->exact_sums + row_offset, row, C, limit);
+            row_bad = exact_add(model->exact_sums + row_offset, row, C, limit);
         } else {
             for (int c = 0; c < C; c++) {
                 model->gradients[row_offset + c] += row[c];
             }
         }
+        if (row_bad > 0) {
+            bad += row_bad;
+            not_finite += exact_count_not_finite(row, C);
+        }
     }
     model->tail[TAIL_BAD] += bad;
+    model->tail[TAIL_NOT_FINITE] += not_finite;
 }
 
 static void backward_embedding(Model *model, const int32_t *tokens, const SlotContext *context)
@@ -238,6 +244,7 @@ static void add_loss(Model *model)
     double part = sum / (double)BT / model->config.slots_per_step;
     if (!(fabs(part) <= EXACT_LIMIT / model->config.slots_per_step)) { /* or not a number */
         model->tail[TAIL_BAD]++;
+        model->tail[TAIL_NOT_FINITE] += !isfinite(part);
         return;
     }
     model->tail[TAIL_LOSS] += (int64_t)llrint(part * EXACT_SCALE);

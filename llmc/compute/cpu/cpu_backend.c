@@ -31,7 +31,8 @@ void cpu_backend_describe(ModelFacts *facts, const Model *model)
 {
     /* fp32 is rounded alike by all levels, bf16 as the kernel for products does it. */
     const char *kernel = model->config.dtype == DTYPE_FP32 ? matmul_fp32.name : model->bf16_kernel->name;
-    *facts = (ModelFacts){.memory_bytes = model->bytes, .device = kernel, .kernel = kernel};
+    *facts = (ModelFacts){
+        .memory_bytes = model->bytes, .host_bytes = model->bytes, .device = kernel, .kernel = kernel};
 }
 
 /* Nothing is queued: the time of a mark is that of the call. */

@@ -44,7 +44,8 @@ typedef struct BackwardBuffers {
 typedef struct ChunkNorm {
     double squares; /* their sum */
     int is_bad;     /* holds an element that is not finite or out of range, where folding did not count it */
-    int is_known;   /* and will not change until the update */
+    int is_not_finite; /* and one that is not finite */
+    int is_known;      /* and will not change until the update */
 } ChunkNorm;
 
 /* Key-value cache and the activations of up to DECODE_TOKENS tokens; made by the first decode. */
@@ -149,9 +150,9 @@ void cpu_model_gradients_done(Model *model, int first, int last, int64_t range_o
                               const SlotContext *context);
 /* Elements of wte that were done are changed once more. */
 void cpu_model_gradients_changed(Model *model, int64_t offset, int64_t count);
-/* Norm of the whole gradient, summed in double and in the order of the chunks; *is_bad: an element is not
- * finite or out of range. */
-double cpu_model_gradients_norm(Model *model, int *is_bad);
+/* The whole gradient as one chunk: its squares summed in double and in the order of the chunks, and what is
+ * bad of it, folded or not. */
+ChunkNorm cpu_model_gradients_norm(Model *model);
 GradientArena cpu_model_gradients(Model *model);
 /* The reduced gradient as update sees it. */
 void cpu_model_read_gradients(const Model *model, int64_t offset, float *values, int64_t count);

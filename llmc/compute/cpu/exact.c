@@ -26,6 +26,15 @@ int64_t exact_set(int64_t *restrict sums, const float *restrict values, int64_t 
     return bad;
 }
 
+int64_t exact_count_not_finite(const float *values, int64_t count)
+{
+    int64_t not_finite = 0;
+    for (int64_t i = 0; i < count; i++) {
+        not_finite += !isfinite(values[i]);
+    }
+    return not_finite;
+}
+
 int64_t exact_fold(const ExactFold *fold)
 {
     enum { CHUNK = 1 << 14 };

@@ -55,6 +55,9 @@ int64_t exact_add(int64_t *sums, const float *values, int64_t count, float limit
 /* The same, but = instead of += */
 int64_t exact_set(int64_t *sums, const float *values, int64_t count, float limit);
 
+/* How many of those were not finite. For the few ranges that have bad values. Serial. */
+int64_t exact_count_not_finite(const float *values, int64_t count);
+
 typedef struct ExactFold {
     int64_t *sums;
     const float *values;

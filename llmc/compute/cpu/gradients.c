@@ -96,7 +96,10 @@ static ChunkNorm norm_of(const Model *model, const ArenaChunk *chunk)
             add_squares_of_sums(lanes, model->exact_sums + offset, count);
             continue;
         }
-        norm.is_bad |= has_bad(model->gradients + offset, count, limit);
+        if (has_bad(model->gradients + offset, count, limit)) {
+            norm.is_bad = 1;
+            norm.is_not_finite |= exact_count_not_finite(model->gradients + offset, count) > 0;
+        }
         if (is_rounded) {
             add_squares(lanes, model->gradients + offset, count, 1);
         } else {
@@ -131,22 +134,27 @@ void cpu_model_gradients_done(Model *model, int first, int last, int64_t range_o
     if (!is_final && !model->is_exact_arena) {
         return;
     }
-    int64_t bad = 0;
+    int64_t bad = 0, not_finite = 0;
     int64_t end = first_chunk(model, last + 1);
-#pragma omp parallel for schedule(static) reduction(+ : bad)
+#pragma omp parallel for schedule(static) reduction(+ : bad, not_finite)
     for (int64_t c = first_chunk(model, first); c < end; c++) {
         const ArenaChunk *chunk = &model->chunks[c];
         if (model->is_exact_arena) {
             int64_t *sums = model->exact_sums + chunk->offset;
             const float *values = model->gradients + (chunk->offset - range_offset);
-            bad += context->is_first ? exact_set(sums, values, chunk->count, limit_of(model))
-                                     : exact_add(sums, values, chunk->count, limit_of(model));
+            int64_t chunk_bad = context->is_first ? exact_set(sums, values, chunk->count, limit_of(model))
+                                                  : exact_add(sums, values, chunk->count, limit_of(model));
+            if (chunk_bad > 0) {
+                bad += chunk_bad;
+                not_finite += exact_count_not_finite(values, chunk->count);
+            }
         }
         if (is_final) {
             model->norms[c] = norm_of(model, chunk);
         }
     }
     model->tail[TAIL_BAD] += bad;
+    model->tail[TAIL_NOT_FINITE] += not_finite;
 }
 
 void cpu_model_gradients_changed(Model *model, int64_t offset, int64_t count)
@@ -157,7 +165,7 @@ void cpu_model_gradients_changed(Model *model, int64_t offset, int64_t count)
     }
 }
 
-double cpu_model_gradients_norm(Model *model, int *is_bad)
+ChunkNorm cpu_model_gradients_norm(Model *model)
 {
 #pragma omp parallel for schedule(static, 1) /* those that are left lie side by side */
     for (int64_t c = 0; c < model->chunk_count; c++) {
@@ -165,11 +173,13 @@ double cpu_model_gradients_norm(Model *model, int *is_bad)
             model->norms[c] = norm_of(model, &model->chunks[c]);
         }
     }
-    double squares = 0;
-    *is_bad = model->tail[TAIL_BAD] > 0;
+    ChunkNorm whole = {.is_bad = model->tail[TAIL_BAD] > 0,
+                       .is_not_finite = model->tail[TAIL_NOT_FINITE] > 0,
+                       .is_known = 1};
     for (int64_t c = 0; c < model->chunk_count; c++) {
-        squares += model->norms[c].squares;
-        *is_bad |= model->norms[c].is_bad;
+        whole.squares += model->norms[c].squares;
+        whole.is_bad |= model->norms[c].is_bad;
+        whole.is_not_finite |= model->norms[c].is_not_finite;
     }
-    return sqrt(squares);
+    return whole;
 }

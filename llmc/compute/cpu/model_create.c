@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "llmc/base/memory.h"
+#include "llmc/base/memory_room.h"
 #include "llmc/compute/cpu/columns.h"
 #include "llmc/compute/cpu/cpu_model.h"
 
@@ -149,6 +150,20 @@ static void alloc_all(Model *model)
     }
 }
 
+static int check_memory(const Model *model, Error *error)
+{
+    MemoryRoom room;
+    memory_room(&room);
+    if (room.limit_bytes == 0 || model->bytes <= room.limit_bytes) {
+        return 0;
+    }
+    return error_set(error,
+                     "out of memory: the model needs %.2f GiB, %s has %.2f GiB; lower batch_size=%d or "
+                     "block_size=%d",
+                     (double)model->bytes / 0x1p30, room.owner, (double)room.limit_bytes / 0x1p30,
+                     model->config.batch_size, model->config.sequence_tokens);
+}
+
 Model *cpu_model_create(const ModelConfig *config, const MatmulKernel *bf16_kernel, Error *error)
 {
     Model *model = memory_alloc_zeroed(1, sizeof(*model), "model");
@@ -163,25 +178,19 @@ Model *cpu_model_create(const ModelConfig *config, const MatmulKernel *bf16_kern
     model->blocks =
         memory_alloc_zeroed((size_t)config->shape.n_layer, sizeof(*model->blocks), "block activations");
     model->chunk_count = arena_chunks_cut(NULL, &model->table);
-    model->chunks = memory_alloc((size_t)model->chunk_count, sizeof(*model->chunks), "arena chunks");
-    arena_chunks_cut(model->chunks, &model->table);
-
     model->is_planning = 1;
+    model->bytes = (size_t)model->chunk_count * sizeof(*model->chunks);
     alloc_all(model);
-    size_t physical = memory_physical_bytes();
-    if (physical > 0 && model->bytes > physical) {
-        error_set(
-            error,
-            "out of memory: the model needs %.1f GiB, this machine has %.1f GiB; lower batch_size=%d or "
-            "block_size=%d",
-            (double)model->bytes / 0x1p30, (double)physical / 0x1p30, config->batch_size,
-            config->sequence_tokens);
+    if (check_memory(model, error) != 0) {
         cpu_model_release(model);
         return NULL;
     }
     model->is_planning = 0;
     model->bytes = 0;
     alloc_all(model);
+    model->bytes += (size_t)model->chunk_count * sizeof(*model->chunks);
+    model->chunks = memory_alloc((size_t)model->chunk_count, sizeof(*model->chunks), "arena chunks");
+    arena_chunks_cut(model->chunks, &model->table);
     return model;
 }
 

@@ -21,10 +21,11 @@ static void update_chunk(Model *model, const ArenaChunk *chunk, const AdamwFacto
 
 static void make_update(Model *model, const UpdateArgs *args, StepResult *result)
 {
-    int is_bad;
-    result->norm = cpu_model_gradients_norm(model, &is_bad);
+    ChunkNorm gradient = cpu_model_gradients_norm(model);
+    result->norm = sqrt(gradient.squares);
     result->loss = (double)model->tail[TAIL_LOSS] * (1.0 / EXACT_SCALE);
-    result->is_skipped = is_bad || !isfinite(result->norm);
+    result->is_skipped = gradient.is_bad || !isfinite(result->norm);
+    result->is_out_of_range = gradient.is_bad && !gradient.is_not_finite && isfinite(result->norm);
     if (result->is_skipped) {
         return;
     }

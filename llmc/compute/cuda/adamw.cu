@@ -4,8 +4,12 @@
 
 enum { THREADS = 256, SUM_THREADS = 1024, NORM_LOADS = 4 };
 
+/* Both counts of one chunk's bad elements in one number. */
+enum { NOT_FINITE_SHIFT = 32 };
+static_assert(ARENA_CHUNK < 1ll << (63 - NOT_FINITE_SHIFT), "a chunk's counts fit");
+
 /* An element as the optimizer sees it; *bad counts fp32 ones that are not finite or out of range (in exact
- * sums they were counted when they were folded). */
+ * sums they were counted when they were folded), those that are not finite also in its upper half. */
 static __device__ __forceinline__ float gradient_of(int64_t sum, const Gradients &, int64_t *)
 {
     return exact_to_float(sum);
@@ -14,7 +18,7 @@ static __device__ __forceinline__ float gradient_of(int64_t sum, const Gradients
 static __device__ __forceinline__ float gradient_of(float value, const Gradients &g, int64_t *bad)
 {
     int is_good = fabsf(value) <= g.limit; /* false for a NaN */
-    *bad += !is_good;
+    *bad += is_good ? 0 : 1 + ((int64_t)!isfinite(value) << NOT_FINITE_SHIFT);
     return g.is_rounded && is_good ? exact_to_float(exact_from_float(value)) : value;
 }
 
@@ -64,17 +68,20 @@ __global__ void __launch_bounds__(THREADS) norm_kernel(AdamwUpdate a)
 __global__ void __launch_bounds__(SUM_THREADS) outcome_kernel(AdamwUpdate a)
 {
     double sum = 0;
-    int64_t bad = 0;
+    int64_t bad = 0, not_finite = 0;
     for (int i = (int)threadIdx.x; i < a.chunk_count; i += SUM_THREADS) {
         sum += a.norm_partial[i];
-        bad += a.bad_partial[i];
+        bad += a.bad_partial[i] & ((1ll << NOT_FINITE_SHIFT) - 1);
+        not_finite += a.bad_partial[i] >> NOT_FINITE_SHIFT;
     }
     sum = block_sum(sum, (double *)dynamic_shared());
     bad = block_sum(bad, (int64_t *)dynamic_shared());
+    not_finite = block_sum(not_finite, (int64_t *)dynamic_shared());
     if (threadIdx.x == 0) {
         a.outcome->norm = sqrt(sum);
         a.outcome->loss = a.tail[TAIL_LOSS];
         a.outcome->bad = bad + a.tail[TAIL_BAD];
+        a.outcome->not_finite = not_finite + a.tail[TAIL_NOT_FINITE];
     }
 }
 

@@ -21,6 +21,7 @@ typedef struct StepOutcome {
     double norm;
     int64_t loss; /* the tail's */
     int64_t bad;
+    int64_t not_finite; /* of the bad ones */
 } StepOutcome;
 
 typedef struct AdamwUpdate {

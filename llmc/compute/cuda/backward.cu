@@ -41,6 +41,7 @@ static void fold_tensors(Model *model, int first, int last, const SlotContext *c
         fold.count = end - specs[begin].offset;
         fold.limit = bad_limit(model);
         fold.bad = model->tail + TAIL_BAD;
+        fold.not_finite = model->tail + TAIL_NOT_FINITE;
         fold.is_first = context->is_first;
         exact_fold(&fold, model->stream);
     }
@@ -238,6 +239,7 @@ static void backward_embedding(Model *model, const SlotContext *context)
     out.sums = model->is_exact_arena ? model->exact_sums + offset : NULL;
     out.gradients = gradient_at(model, offset, offset);
     out.bad = model->tail + TAIL_BAD;
+    out.not_finite = model->tail + TAIL_NOT_FINITE;
     out.limit = bad_limit(model);
     TokenBins bins = cuda_model_bins(model);
     embedding_backward_tokens(&out, &bins, d_out, (int)C, model->stream);

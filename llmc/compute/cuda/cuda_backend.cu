@@ -76,7 +76,8 @@ static void describe(ModelFacts *facts, const Model *model)
                         matmuls_notice(model->matmuls),
                         matmuls_device(model->matmuls),
                         NULL,
-                        1};
+                        1,
+                        0};
 }
 
 static const Backend backend = {.name = "cuda",

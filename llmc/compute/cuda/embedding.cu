@@ -83,7 +83,7 @@ static __device__ __forceinline__ void add_token_gradient(const TokenGradients &
     } else if (fabsf(sum) <= out.limit) { /* false for a NaN */
         out.sums[element] += exact_from_float(sum);
     } else {
-        atomicAdd((unsigned long long *)out.bad, 1ull);
+        count_bad(out.bad, out.not_finite, sum);
     }
 }
 

@@ -32,6 +32,7 @@ typedef struct TokenGradients {
     float *gradients; /* (Vp,C) += */
     int64_t *bad;     /* += elements that are not finite or beyond limit; those count as 0 */
     float limit;
+    int64_t *not_finite; /* += how many of the bad ones were not finite; or NULL */
 } TokenGradients;
 
 /* Each bin's row gets the sum of d_out (B*T,C) over the bin's positions, in their order. `bins` lies on the

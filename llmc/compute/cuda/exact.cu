@@ -13,7 +13,7 @@ __global__ void __launch_bounds__(THREADS) exact_fold_kernel(ExactFold a)
     int64_t added = is_good ? exact_from_float(value) : 0;
     a.sums[i] = a.is_first ? added : a.sums[i] + added;
     if (!is_good) {
-        atomicAdd((unsigned long long *)a.bad, 1ull);
+        count_bad(a.bad, a.not_finite, value);
     }
 }
 
@@ -42,6 +42,7 @@ __global__ void __launch_bounds__(THREADS) fold_loss_kernel(LossFold a)
         a.tail[TAIL_LOSS] += (int64_t)__double2ll_rn(part * EXACT_SCALE);
     } else {
         a.tail[TAIL_BAD]++;
+        a.tail[TAIL_NOT_FINITE] += !isfinite(part);
     }
 }
 

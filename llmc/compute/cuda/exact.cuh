@@ -15,13 +15,23 @@ static __device__ __forceinline__ float exact_to_float(int64_t sum)
     return (float)((double)sum * (1.0 / EXACT_SCALE));
 }
 
+/* A value that no exact sum takes. Rare: so it may be slow. */
+static __device__ __forceinline__ void count_bad(int64_t *bad, int64_t *not_finite, float value)
+{
+    atomicAdd((unsigned long long *)bad, 1ull);
+    if (not_finite && !isfinite(value)) {
+        atomicAdd((unsigned long long *)not_finite, 1ull);
+    }
+}
+
 typedef struct ExactFold {
     int64_t *sums;       /* (count) += */
     const float *values; /* (count) */
     int64_t count;
     float limit;
-    int64_t *bad; /* += how many were not finite or beyond limit; those count as 0 */
-    int is_first; /* sums are set, not added to */
+    int64_t *bad;        /* += how many were not finite or beyond limit; those count as 0 */
+    int is_first;        /* sums are set, not added to */
+    int64_t *not_finite; /* += how many of the bad ones were not finite; or NULL */
 } ExactFold;
 
 /* Asynchronous. Bound by memory: 20 bytes an element, 12 if first. */

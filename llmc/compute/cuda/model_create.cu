@@ -253,7 +253,7 @@ Model *cuda_model_create(const ModelConfig *config, Error *error)
     model->is_exact_arena = config->reduce == REDUCE_EXACT && config->slots_per_step > 1;
     model->blocks = (BlockActivations *)memory_alloc_zeroed((size_t)config->shape.n_layer,
                                                             sizeof(*model->blocks), "block activations");
-    model->chunk_count = arena_chunks_cut(NULL, &model->table);
+    model->chunk_count = (int)arena_chunks_cut(NULL, &model->table); /* EMBEDDING_MAX keeps it small */
     model->is_planning = 1;
     alloc_all(model);
     if (check_memory(model, error) != 0) {

@@ -67,4 +67,6 @@ void cuda_model_update(Model *model, const UpdateArgs *args, StepResult *result)
     result->norm = model->outcome_host->norm;
     result->loss = (double)model->outcome_host->loss * (1.0 / EXACT_SCALE);
     result->is_skipped = model->outcome_host->bad > 0 || !isfinite(result->norm);
+    result->is_out_of_range =
+        result->is_skipped && model->outcome_host->not_finite == 0 && isfinite(result->norm);
 }
