@@ -31,6 +31,8 @@ typedef struct Loop {
     Pending pending;
     double result_ms;           /* when the last result came */
     int first_slot, slot_count; /* of this rank in each step */
+    int agrees_late;            /* whether ranks agree on stopping behind their last slot */
+    int is_stopping;            /* they have, and the next step is not begun */
     int64_t timed_step;         /* where the clock for the time left began: after the first update */
     double timed_ms;
     Trace trace;
@@ -52,6 +54,7 @@ static int loop_init(Loop *loop, Run *run, Error *error)
     run->model.backend->describe(&loop->facts, run->model.model);
     loop->first_slot = (int)(run->rank * G / N);
     loop->slot_count = (int)((run->rank + 1) * G / N) - loop->first_slot;
+    loop->agrees_late = N > 1 && G / N == 1 && loop->facts.queues_work;
     LoaderConfig config = {.set = run->train_set,
                            .batch_size = (int)options->batch_size,
                            .window_tokens = (int)options->block_size,
@@ -182,6 +185,7 @@ static void finish_pending(Loop *loop)
     if (!result.is_skipped && interval > 0 && iter % interval == 0) {
         log_update(loop, &result, loop->result_ms - begin_ms, &times);
     }
+    run_log_plans_notice(run, iter);
     if (loop->timed_ms == 0) {
         loop->timed_ms = loop->result_ms;
         loop->timed_step = iter + 1;
@@ -201,16 +205,27 @@ static int is_stopping(void)
 
 /* Forward and backward of this rank's slots. When a rank is asked to stop, all soon know, and go no further
  * than the slot at hand. Some may have begun the last one, whose backward all-reduces. So ranks agree once in
- * each step, at the latest before the last slot: all cut this step, or none. Returns 0 when all slots are
- * done, 1 when the step is cut: then nothing was updated, and whoever resumes repeats it; -1 with *error. */
+ * each step, at the latest before the last slot: all cut this step, or none.
+ *
+ * Where a rank's first slot is its last, a device would stand idle meanwhile: the update before would have to
+ * be over, as no rank may wait for others while they may wait for its device. So on devices that queue work
+ * the ranks then agree behind that slot, while the device is at it, and all make this step and not the next.
+ *
+ * Returns 0 when all slots are done, 1 when the step is cut: then nothing was updated, and whoever resumes
+ * repeats it; -1 with *error. */
 static int run_slots(Loop *loop, Error *error)
 {
     RunModel *model = &loop->run->model;
     int64_t step = loop->run->step;
+    if (loop->is_stopping) {
+        return 1;
+    }
     for (int k = 0; k < loop->slot_count; k++) {
         int is_last = k == loop->slot_count - 1;
-        if (is_last || stop_requested()) {
-            finish_pending(loop); /* no rank waits for others while they may wait for its device */
+        if (!loop->agrees_late && (is_last || stop_requested())) {
+            if (loop->run->rank_count > 1) {
+                finish_pending(loop);
+            }
             if (is_stopping()) {
                 return 1;
             }
@@ -237,6 +252,7 @@ static int run_slots(Loop *loop, Error *error)
         trace_add_marked(&loop->trace, "slot", step, trace_mark(index, step), trace_mark(index + 1, step));
         finish_pending(loop); /* the device has the next work already */
     }
+    loop->is_stopping = loop->agrees_late && is_stopping();
     return 0;
 }
 
@@ -311,6 +327,16 @@ static int check_ranks(const Run *run, Error *error)
     return agree_on(run_model_hash(&run->model), what, "resume from the newest snapshot", error);
 }
 
+/* A signal cuts an evaluation short; whoever resumes makes up for it if no update comes between. */
+static int evaluate_now(Loop *loop, double left_ms, Error *error)
+{
+    int status = run_evaluate(loop->run, left_ms, error);
+    if (status == 0 && loop->agrees_late) {
+        loop->is_stopping = is_stopping();
+    }
+    return status;
+}
+
 /* What is due after an update, in the trace as part of that update. -1 with *error. */
 static int run_due(Loop *loop, Error *error)
 {
@@ -319,7 +345,7 @@ static int run_due(Loop *loop, Error *error)
     int is_last = run->step == options->max_iters;
     if (options->eval_interval > 0 && (is_last || is_due(run->step, options->eval_interval))) {
         double begin_ms = clock_ms();
-        if (run_evaluate(run, time_left_ms(loop, run->step), error) != 0) {
+        if (evaluate_now(loop, time_left_ms(loop, run->step), error) != 0) {
             return -1;
         }
         trace_add(&loop->trace, TRACE_TRAINING, "evaluate", run->step - 1, begin_ms);
@@ -336,14 +362,15 @@ static int run_due(Loop *loop, Error *error)
 }
 
 /* A run that was stopped while it evaluated owes that evaluation; a fresh one begins with one. */
-static int evaluate_first(Run *run, Error *error)
+static int evaluate_first(Loop *loop, Error *error)
 {
+    const Run *run = loop->run;
     const Options *options = &run->options;
     if (!is_due(run->step, options->eval_interval) ||
         (run->step > 0 && log_has_eval(options->out_dir, run->step))) {
         return 0;
     }
-    return run_evaluate(run, -1, error);
+    return evaluate_now(loop, -1, error);
 }
 
 int train(EndReason *reason, Run *run, Error *error)
@@ -353,7 +380,7 @@ int train(EndReason *reason, Run *run, Error *error)
     *reason = END_DONE;
     int status = loop_init(&loop, run, error);
     if (status == 0) {
-        status = evaluate_first(run, error);
+        status = evaluate_first(&loop, error);
     }
     while (status == 0 && run->step < options->max_iters) {
         int is_cut = train_step(&loop, error);
