@@ -3,7 +3,7 @@
 # ---- settings ----------------------------------------------------------------------------------------------
 MPI      ?= 1
 CUDA     ?= 1
-NCCL     ?= 1
+NCCL     ?= probe
 SANITIZE ?=
 V        ?= 0
 WERROR   ?= 0
@@ -16,6 +16,10 @@ OBJCOPY  ?= objcopy
 NVCC     ?= nvcc
 GPUS     ?= -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a \
             -gencode arch=compute_90,code=compute_90
+toolkit   = $(shell scripts/cuda_toolkit.sh $(1) $(NVCC))
+# NCCL: 1, 0, or whether nvcc finds its header, which is asked for goals with "cu" in their names.
+HAS_NCCL := $(strip $(if $(filter-out probe,$(NCCL)),$(NCCL),$(if $(findstring cu,$(MAKECMDGOALS)), \
+            $(call toolkit,nccl))))
 comma    := ,
 other_cc := $(filter-out gcc,$(notdir $(lastword $(CC))))
 VARIANT  := mpi$(MPI)$(if $(filter 0,$(NCCL)),-nccl0)$(if $(SANITIZE),-$(subst $(comma),-,$(SANITIZE)))
@@ -69,11 +73,11 @@ BF16_FLAGS   := -mavx512bf16 -mamx-tile -mamx-bf16
 level_sources = $(CPU_SOURCES) $(if $(filter %v4,$(1)),$(BF16_SOURCES))
 cpu_objects   = $(patsubst llmc/compute/cpu/%.c,$(B)/cpu/$(1)/%.o,$(call level_sources,$(1)))
 LEVEL_OBJECTS := $(LEVELS:%=$(B)/cpu/%.o)
-# The CUDA program. For the host variants, which bring an NCCL of their own, see below.
-CUDA_SOURCES := $(wildcard llmc/*/cuda/*.cu) $(filter-out $(if $(filter 1,$(NCCL)),%_missing.cu, \
-                %_reducer.cu %_library.cu),$(wildcard llmc/comm/nccl/*.cu))
-own_nccl      = $(if $(filter cuda,$(1)),,%_library.cu)
-cuda_objects  = $(patsubst %.cu,$(B)/$(1)/%.o,$(filter-out $(own_nccl),$(CUDA_SOURCES)))
+# The CUDA program, with NCCL or without. Its host variants bring an NCCL of their own.
+CUDA_SOURCES := $(wildcard llmc/*/cuda/*.cu llmc/comm/nccl/*.cu)
+left_out      = $(if $(filter cuda,$(1)),$(if $(filter 1,$(HAS_NCCL)),%_missing.cu,%_reducer.cu \
+                %_library.cu),%_library.cu $(if $(filter 0,$(NCCL)),%_reducer.cu,%_missing.cu))
+cuda_objects  = $(patsubst %.cu,$(B)/$(1)/%.o,$(filter-out $(call left_out,$(1)),$(CUDA_SOURCES)))
 CUDA_PROGRAMS := train_gpt2cu test_gpt2cu
 HOST_PROGRAMS := $(CUDA_PROGRAMS:%=%_host)
 HOST_SWITCH  := dev/host_cuda/switch/$(if $(filter x86_64,$(MACHINE)),x86_64,portable).cpp
@@ -108,32 +112,22 @@ $(B)/train_gpt2 $(B)/test_gpt2: $(B)/%: $(B)/%.o $(LEVEL_OBJECTS) $(B)/libllmc.a
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(parts) $(LDLIBS)
 
-CUDA_LIBS = -L$(dir $(shell command -v $(NVCC)))../lib64 -lcudart_static -lcublasLt -lrt -ldl
-$(CUDA_PROGRAMS:%=$(B)/%): $(B)/%cu: $(B)/cuda/%.o $(call cuda_objects,cuda) $(B)/libllmc.a
+CUDA_LIBS = $(call toolkit,link)
+$(CUDA_PROGRAMS:%=$(B)/%): $(B)/%cu: $(B)/cuda/%.o $(call cuda_objects,cuda) $(B)/cuda/nccl $(B)/libllmc.a
 	$(call say,LINK,$@)
 	$(Q)$(CXX) -fopenmp $(LDFLAGS) -o $@ $(parts) $(CUDA_LIBS) $(GPU_LIBS)
-
 $(B)/cuda/%.o: %.cu Makefile | has-nvcc
 	$(call say,NVCC,$<)
-	$(into) $(NVCC) -std=c++20 $(OPTIMIZE) $(GPUS) -I. -Illmc/compute/cuda/device \
+	$(into) $(NVCC) -std=c++20 $(OPTIMIZE) $(GPUS) -I. -Illmc/compute/cuda/device $(call toolkit,compile) \
 	    $(if $(filter 1,$(WERROR)),-Werror all-warnings) -Xcompiler -Wall,-Wextra,-ffp-contract=off \
 	    -MMD -MP -c -o $@ $<
 has-nvcc:
 	@command -v $(NVCC) >/dev/null || { echo "make: no $(NVCC) found: CUDA Toolkit 12.4 has it" >&2; exit 1; }
-# The same sources run by the CPU: fast, or with every access of a kernel checked (dev/host_cuda/README.md).
-define host_rules
-$(B)/$(1)/%.o: %.cu Makefile
-	$$(call say,CXX,"$$< ($(1))")
-	$$(into) $$(CXX) -x c++ -Wno-unknown-pragmas -Idev/host_cuda $$(CPPFLAGS) $$(CXXFLAGS) $(2) -c -o $$@ $$<
-$(CUDA_PROGRAMS:%=$(B)/%_$(1)): $(B)/%cu_$(1): $(B)/$(1)/%.o $(call cuda_objects,$(1)) $(HOST_LIBS)
-	$$(call say,LINK,$$@)
-	$$(Q)$$(CXX) -fopenmp $$(LDFLAGS) -o $$@ $$(parts) $$(GPU_LIBS)
-endef
-$(eval $(call host_rules,host))
-$(eval $(call host_rules,checked,-fsanitize=thread))
-$(B)/%.o: %.cpp Makefile
-	$(call say,CXX,$<)
-	$(into) $(CXX) -Idev/host_cuda $(CPPFLAGS) $(CXXFLAGS) -c -o $@ $<
+# Newer than the program where nccl.h has come or gone since.
+NO_NCCL := nvcc finds no nccl.h: built for one GPU (libnccl-dev has it; or put its folder into CPATH)
+$(B)/cuda/nccl: FORCE | has-nvcc
+	$(into) echo $(HAS_NCCL) | cmp -s - $@ || echo $(HAS_NCCL) >$@
+	$(if $(filter probe-0,$(NCCL)-$(HAS_NCCL)),$(call say,NCCL,"$(NO_NCCL)"))
 
 $(B)/data_prep/tokenize: $(patsubst %.c,$(B)/%.o,$(wildcard data_prep/*.c)) $(B)/libllmc.a
 	$(call say,LINK,$@)

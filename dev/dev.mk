@@ -11,6 +11,21 @@ $(eval $(call link_rule,test,,-lcmocka))
 $(eval $(call link_rule,bench))
 $(eval $(call link_rule,fuzz,$(B)/dev/fuzz/driver.o))
 
+# The same sources run by the CPU: fast, or with every access of a kernel checked (dev/host_cuda/README.md).
+define host_rules
+$(B)/$(1)/%.o: %.cu Makefile
+	$$(call say,CXX,"$$< ($(1))")
+	$$(into) $$(CXX) -x c++ -Wno-unknown-pragmas -Idev/host_cuda $$(CPPFLAGS) $$(CXXFLAGS) $(2) -c -o $$@ $$<
+$(CUDA_PROGRAMS:%=$(B)/%_$(1)): $(B)/%cu_$(1): $(B)/$(1)/%.o $(call cuda_objects,$(1)) $(HOST_LIBS)
+	$$(call say,LINK,$$@)
+	$$(Q)$$(CXX) -fopenmp $$(LDFLAGS) -o $$@ $$(parts) $$(GPU_LIBS)
+endef
+$(eval $(call host_rules,host))
+$(eval $(call host_rules,checked,-fsanitize=thread))
+$(B)/%.o: %.cpp Makefile
+	$(call say,CXX,$<)
+	$(into) $(CXX) -Idev/host_cuda $(CPPFLAGS) $(CXXFLAGS) -c -o $@ $<
+
 # The kernels for AVX512_BF16 and AMX, by the CPU's instructions and by emulated ones.
 EMULATED_SOURCES := $(wildcard llmc/compute/cpu/matmul*.c llmc/compute/cpu/x86/matmul_*.c) \
                     dev/emulated_cpu/test_bf16_kernels.c \
@@ -38,7 +53,8 @@ define tool_rule
 $(B)/$(1)/$(2)/%: $(B)/$(2)/dev/$(1)/%.o $(call cuda_objects,$(2)) $(3)
 	$$(into) $$(CXX) -fopenmp $$(LDFLAGS) -o $$@ $$(parts) $$(if $$(filter test%,$$*),-lcmocka) $(4)
 endef
-$(foreach f,ops bench,$(eval $(call tool_rule,$(f),cuda,$(B)/libllmc.a,$$(CUDA_LIBS) $$(GPU_LIBS))))
+GPU_TOOL_LIBS := $(B)/cuda/nccl $(B)/libllmc.a
+$(foreach f,ops bench,$(eval $(call tool_rule,$(f),cuda,$(GPU_TOOL_LIBS),$$(CUDA_LIBS) $$(GPU_LIBS))))
 TOOL_LIBS := $(lastword $(LEVEL_OBJECTS)) $(HOST_LIBS)
 $(foreach f,ops bench,$(foreach w,host checked,$(eval $(call tool_rule,$(f),$(w),$(TOOL_LIBS),$$(LDLIBS)))))
 

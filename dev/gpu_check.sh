@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# Everything that only a GPU can tell, in one command and under nine minutes; a short table comes last.
+# Everything that only a GPU can tell, in one command: first the steps that bring a GPU up, then the rest. It
+# stops at nothing. A table comes last, to be pasted into an issue, and gpu_check.json beside the logs; under
+# the table stands of each part that failed what that means and the switch that goes around it.
 #
 #   dev/gpu_check.sh [PART...]          all parts, or these; exit 0 if nothing failed
 #   dev/gpu_check.sh --carry FOLDER     on a machine that has the libraries: copy them for one that has not
 #
-# Parts: build reference ops repeat speed operations exact graph ranks move sanitizer. Each has a time limit
-# of its own, and one that fails does not stop the others. Logs are kept in the folder named last, and in
-# GPU_CHECK_OUT if that is set.
+# Parts: build device updates reference sanitizer graph operations autotune speed llmc ranks (a first GPU,
+# in this order), ops repeat exact move. Each has a time limit of its own. Logs are kept in the folder named
+# last, and in GPU_CHECK_OUT if that is set.
 #
 # It needs nvcc with cuBLASLt, a C and a C++ compiler, make, and headers and libraries of zstd and jansson.
 # Parts say SKIP where they miss what only they need: cmocka (ops), compute-sanitizer, a
@@ -20,9 +22,11 @@
 # The folder has include/ and lib/; what is in lib/ must suit that machine's processor and not need a newer C
 # library.
 #
-# Settings (environment): GPU_CHECK_LIBRARIES, GPU_CHECK_OUT, GPU_CHECK_SECONDS=530 (for all parts), NVCC,
-# PYTHON=python3, NCCL=0 to leave NCCL out; GPU_CHECK_VARIANT=host tries the script out without a GPU: the
-# host build in place of the programs, tiny shapes.
+# Settings (environment): GPU_CHECK_LIBRARIES, GPU_CHECK_OUT, GPU_CHECK_SECONDS=1500 (for all parts), NVCC,
+# PYTHON=python3, NCCL=0 to leave NCCL out; PROGRAMS=FOLDER of what was built already; GPU_CHECK_LLMC=FOLDER
+# of llm.c's sources, which are built (GPU_CHECK_LLMC_MAKE=USE_CUDNN=1) and run beside ours;
+# GPU_CHECK_VARIANT=host tries the script out without a GPU: the host build in place of the programs, tiny
+# shapes.
 set -u
 export LC_ALL=C GOMP_SPINCOUNT=1000 MPI=${MPI:-0}
 self=$(readlink -f "$0")
@@ -30,15 +34,18 @@ root=$(dirname "$(dirname "$self")")
 cd "$root" || exit 1
 variant=${GPU_CHECK_VARIANT:-cuda}
 python=${PYTHON:-python3}
-parts=(build reference ops repeat speed operations exact graph ranks move sanitizer)
-declare -A limits=([build]=240 [reference]=90 [ops]=60 [repeat]=45 [speed]=200 [operations]=40 [exact]=50
-    [graph]=50 [ranks]=120 [move]=40 [sanitizer]=120)
+parts=(build device updates reference sanitizer graph operations autotune speed llmc ranks ops repeat exact
+    move)
+declare -A limits=([build]=240 [device]=20 [updates]=60 [reference]=90 [sanitizer]=160 [graph]=50
+    [operations]=40 [autotune]=40 [speed]=200 [llmc]=300 [ranks]=120 [ops]=60 [repeat]=45 [exact]=50
+    [move]=40)
 
+. dev/gpu_check_bringup.bash
 . dev/gpu_check_ranks.bash
 
 # row STATUS WHAT VALUE [GOAL]: a line of the last table.
 row() {
-    printf '%s|%s|%s|%s\n' "$1" "$2" "$3" "${4:--}" >>"$out/rows"
+    printf '%s|%s|%s|%s|%s\n' "$1" "${2//|/ }" "${3//|/ }" "${4:--}" "$part_name" >>"$out/rows"
 }
 
 # judge WHAT VALUE GOAL CONDITION: PASS if awk finds the condition true.
@@ -131,6 +138,7 @@ name_programs() {
     [ "$variant" = cuda ] || suffix=_host
     B=build/mpi$MPI
     [ "$NCCL" = 1 ] || B+=-nccl0
+    B=${PROGRAMS:-$B}
     train=$B/train_gpt2cu$suffix
     test=$B/test_gpt2cu$suffix
 }
@@ -233,17 +241,6 @@ part_repeat() {
             row FAIL "two runs, $dtype" "${first:-none} and ${second:-none}" "the same"
         fi
     done
-    # What was timed is in the snapshot, and not timed again.
-    first=$(train_into tuned "$train" --dtype=bf16 --autotune=true --snapshot_interval=15)
-    rm -f "$out/runs/tuned/step-00000030.snap"
-    second=$(train_into tuned "$train" --dtype=bf16 --init_from=resume)
-    echo "autotune: $first, $second"
-    if [ -n "$first" ] && [ "$first" = "$second" ] &&
-        [ "$(grep -c '"event":"plans"' "$out/runs/tuned/log.jsonl")" -eq 2 ]; then
-        row PASS "--autotune=true, resumed" "$first" "the same"
-    else
-        row FAIL "--autotune=true, resumed" "${first:-none} and ${second:-none}" "the same"
-    fi
 }
 
 # losses FOLDER: iter and loss of each update.
@@ -420,6 +417,7 @@ run_part() {
         row SKIP "$name" "no time left"
         return
     fi
+    part_name=$name
     before=$(wc -l <"$out/rows")
     echo "== $name (at most $limit s)"
     GPU_CHECK_OUT=$out timeout -k 5 "$limit" "$self" --part "$name" >"$out/$name.log" 2>&1
@@ -445,6 +443,7 @@ case ${1:-} in
     ;;
 --part)
     out=$GPU_CHECK_OUT
+    part_name=$2
     find_libraries
     name_programs
     "part_$2"
@@ -465,19 +464,17 @@ out=${GPU_CHECK_OUT:-$(mktemp -d)}
 rm -rf "$out/runs" # of a check before this one
 mkdir -p "$out/runs" && : >"$out/rows" || exit 1
 out=$(readlink -f "$out")
-deadline=${GPU_CHECK_SECONDS:-530}
+deadline=${GPU_CHECK_SECONDS:-1500}
 find_libraries
-if [ "$variant" = cuda ]; then
-    echo "$(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader --id=0);" \
-        "$("$NVCC" --version | grep -o 'release.*')"
-else
-    echo "no GPU: the script is tried out on the host build; figures mean nothing"
-fi
+machine="no GPU: the script is tried out on the host build; figures mean nothing"
+[ "$variant" != cuda ] || machine="$(nvidia-smi --query-gpu=name,driver_version,memory.total \
+    --format=csv,noheader --id=0); CUDA $("$NVCC" --version | grep -o 'release.*')"
+echo "$machine"
 for part in "${parts[@]}"; do
     run_part "$part"
 done
 echo
-date -u '+%Y-%m-%d %H:%M UTC'", $SECONDS s, logs in $out"
-{ echo 'result|what|value|goal' && cat "$out/rows"; } |
-    awk -F'|' '{ printf "%-6s  %-48s  %-34s  %s\n", $1, $2, $3, $4 }'
+date -u '+%Y-%m-%d %H:%M UTC'", $SECONDS s, logs and gpu_check.json in $out"
+write_json "$machine"
+print_table "$machine"
 ! grep -q '^FAIL' "$out/rows"

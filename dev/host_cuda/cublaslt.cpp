@@ -131,7 +131,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
 /* ---- algorithms ---------------------------------------------------------------------------------------
  * There is one, which may cut K into parts. Whoever wants another order of sums asks for more parts. */
 
-enum { ALGORITHM = 1, PARTS_MAX = 8 };
+enum { ALGORITHM = 1, PARTS_MAX = 8, REFUSES_EPILOGUES = 100, REFUSES_ALL = 101 };
 
 static size_t attribute_bytes(cublasLtMatmulAlgoConfigAttributes_t what)
 {
@@ -200,7 +200,8 @@ struct Product {
     int64_t m, n, k; /* of D = op(A) op(B): (m,k) (k,n) */
     Operand a, b, c, d, bias, aux;
     bool is_a_transposed, is_b_transposed;
-    int epilogue, parts; /* of k, one after the other, each summed by itself */
+    int epilogue, parts;    /* of k, one after the other, each summed by itself */
+    bool rounds_in_between; /* the epilogue is a second pass over D */
     float alpha, beta;
 };
 
@@ -240,6 +241,10 @@ static float gelu_slope(float x)
 static void finish(const Product &p, int64_t row, int64_t column, float sum)
 {
     float value = p.alpha * sum + (p.beta != 0 ? p.beta * get(p.c, row, column) : 0.0f);
+    if (p.rounds_in_between) {
+        put(p.d, row, column, value);
+        value = get(p.d, row, column);
+    }
     if (p.epilogue & CUBLASLT_EPILOGUE_BIAS) {
         value += get(p.bias, row, 0);
     }
@@ -407,10 +412,10 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t de
     if (result->state != CUBLAS_STATUS_SUCCESS) {
         return result->state;
     }
-    bool is_known = attribute(algo, CUBLASLT_ALGO_CONFIG_ID) == ALGORITHM && parts >= 1 &&
-                    parts <= PARTS_MAX && parts <= product.k &&
-                    scheme == (parts > 1 ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
-                                         : CUBLASLT_REDUCTION_SCHEME_NONE);
+    bool is_known =
+        attribute(algo, CUBLASLT_ALGO_CONFIG_ID) == ALGORITHM && parts >= 1 && parts <= PARTS_MAX &&
+        parts <= product.k &&
+        scheme == (parts > 1 ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : CUBLASLT_REDUCTION_SCHEME_NONE);
     bool is_left_out =
         product.epilogue != CUBLASLT_EPILOGUE_DEFAULT && setting("HOST_CUDA_EPILOGUES", 1) == 0;
     if (!is_known || is_left_out || setting("HOST_CUDA_PRODUCTS", 1) == 0) {
@@ -419,6 +424,14 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t de
     result->workspaceSize = parts > 1 ? (size_t)(product.m * product.n * parts) * sizeof(float) : 0;
     result->wavesCount = 1;
     return result->state;
+}
+
+/* Whether a product with GELU has so many rows (columns, as the library counts) that no algorithm is proposed
+ * that computes it at once. */
+static bool is_computed_twice(const HostMatmulDesc *desc, const HostMatrixLayout *d)
+{
+    return (desc->attributes[CUBLASLT_MATMUL_DESC_EPILOGUE] & 128) &&
+           d->columns > setting("HOST_CUDA_GELU_ROWS", INT64_MAX);
 }
 
 /* First K as one, then in two parts. */
@@ -439,6 +452,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t library, cublasLt
         set_attribute(&algo, CUBLASLT_ALGO_CONFIG_ID, ALGORITHM);
         set_attribute(&algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, parts);
         set_attribute(&algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, scheme);
+        set_attribute(&algo, CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION, is_computed_twice(desc, d));
         cublasStatus_t status = cublasLtMatmulAlgoCheck(library, desc, a, b, c, d, &algo, result);
         if (status != CUBLAS_STATUS_SUCCESS) {
             return *found ? CUBLAS_STATUS_SUCCESS : status;
@@ -450,17 +464,27 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t library, cublasLt
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* Products by other algorithms than the one of HOST_CUDA_PREFERS parts take ten times as long and more, so that
- * what times them finds it the quickest also where the machine is busy. */
+/* Products by other algorithms than the one of HOST_CUDA_PREFERS parts, and those whose epilogue is a second
+ * pass, take ten times as long and more, so that what times them finds it the quickest also where the machine
+ * is busy. */
 static void multiply_at_leisure(const Product &product)
 {
     long long preferred = setting("HOST_CUDA_PREFERS", 0);
     auto begin = std::chrono::steady_clock::now();
     multiply(product);
-    if (preferred > 0 && product.parts != preferred) {
+    if ((preferred > 0 && product.parts != preferred) || product.rounds_in_between) {
         auto took = std::chrono::steady_clock::now() - begin;
-        std::this_thread::sleep_for(9 * took + std::chrono::milliseconds(2));
+        std::this_thread::sleep_for(9 * took + std::chrono::milliseconds(product.rounds_in_between ? 20 : 2));
     }
+}
+
+/* Although AlgoCheck takes it. */
+static bool is_refused(const HostMatmulDesc *desc, const cublasLtMatmulAlgo_t *algo)
+{
+    long long refused = setting("HOST_CUDA_REFUSES", 0);
+    bool has_epilogue = desc->attributes[CUBLASLT_MATMUL_DESC_EPILOGUE] != CUBLASLT_EPILOGUE_DEFAULT;
+    return refused == REFUSES_ALL || (refused == REFUSES_EPILOGUES && has_epilogue) ||
+           refused == attribute(algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM);
 }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t library, cublasLtMatmulDesc_t desc, const void *alpha,
@@ -482,8 +506,12 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t library, cublasLtMatmulDesc_t des
     if (checked.workspaceSize > (workspace ? workspace_bytes : 0)) {
         return CUBLAS_STATUS_INVALID_VALUE;
     }
+    if (is_refused(desc, algo)) {
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
     describe(&product, desc, a, b, c, d);
     product.parts = (int)attribute(algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM);
+    product.rounds_in_between = attribute(algo, CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION) == 1;
     product.alpha = *(const float *)alpha;
     product.beta = *(const float *)beta;
     product.a.data = (unsigned char *)A;

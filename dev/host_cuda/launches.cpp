@@ -1,5 +1,7 @@
 /* What streams are given to do: copies and kernels. */
+#include <chrono>
 #include <map>
+#include <thread>
 
 #include "streams.h"
 
@@ -109,7 +111,10 @@ static void bind_launch(Work *work, KernelLaunch launch, const std::shared_ptr<v
     launches_count++;
     launch.seed = (uint64_t)setting("HOST_CUDA_SEED", 1) + launches_count * 0x632BE59BD9B4E019u;
     work->fails = launches_count == (uint64_t)setting("HOST_CUDA_FAIL_AT", -1);
-    work->run = [launch, arguments] { launch_run(launch); };
+    work->run = [launch, arguments] {
+        launch_run(launch);
+        std::this_thread::sleep_for(std::chrono::milliseconds(setting("HOST_CUDA_KERNEL_MS", 0)));
+    };
 }
 
 cudaError_t host_cuda_launch(const cudaLaunchConfig_t *config, const void *kernel, HostCall host_call)

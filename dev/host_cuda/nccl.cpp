@@ -1,7 +1,6 @@
 /* NCCL on sockets. Ranks are processes in a ring; what they queue runs apart, and so blocks its stream only. */
 #include <atomic>
 #include <condition_variable>
-#include <map>
 #include <memory>
 #include <nccl.h>
 #include <stdlib.h>
@@ -23,7 +22,6 @@ struct ncclComm {
     uint64_t queued, done; /* all-reduces: they run in the order in which they were queued */
     bool is_running, is_aborted, is_destroyed;
     std::atomic<int> error;
-    std::map<void *, size_t> registered;                        /* of the API's lock */
     std::shared_ptr<char> reference = std::make_shared<char>(); /* queued and recorded calls hold one too */
 };
 
@@ -41,9 +39,7 @@ struct AllReduceCall {
 
 ncclResult_t ncclGetVersion(int *version)
 {
-    const char *text = getenv("HOST_CUDA_NCCL");
-    bool is_old = text && strcmp(text, "old") == 0;
-    *version = is_old ? 21803 : (int)setting("HOST_CUDA_NCCL", NCCL_VERSION_CODE);
+    *version = (int)setting("HOST_CUDA_NCCL", NCCL_VERSION_CODE);
     return ncclSuccess;
 }
 
@@ -66,19 +62,9 @@ const NcclLibrary *nccl_library(Error *error)
     }
     int version;
     ncclGetVersion(&version);
-    bool registers = version >= 21900;
-    library = NcclLibrary{version,
-                          ncclGetUniqueId,
-                          ncclCommInitRank,
-                          ncclCommDestroy,
-                          ncclCommAbort,
-                          ncclCommGetAsyncError,
-                          ncclGetErrorString,
-                          ncclAllReduce,
-                          ncclGroupStart,
-                          ncclGroupEnd,
-                          registers ? ncclCommRegister : NULL,
-                          registers ? ncclCommDeregister : NULL};
+    library = NcclLibrary{version,        ncclGetUniqueId,       ncclCommInitRank,   ncclCommDestroy,
+                          ncclCommAbort,  ncclCommGetAsyncError, ncclGetErrorString, ncclAllReduce,
+                          ncclGroupStart, ncclGroupEnd};
     return &library;
 }
 
@@ -315,37 +301,5 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
     if (comm->ring) {
         close_ring(comm);
     }
-    return ncclSuccess;
-}
-
-/* ---- registered memory -------------------------------------------------------------------------------- */
-
-ncclResult_t ncclCommRegister(const ncclComm_t comm, void *memory, size_t bytes, void **handle)
-{
-    ApiCall api;
-    check_comm(comm, "ncclCommRegister");
-    if (setting("HOST_CUDA_NCCL_REGISTERS", 1) == 0) {
-        return ncclInvalidUsage;
-    }
-    if (bytes == 0 || memory_find(memory, bytes)->kind != MEMORY_DEVICE) {
-        check_failed(NULL, "ncclCommRegister: %zu bytes at %p are not in live device memory", bytes, memory);
-    }
-    comm->registered.insert({memory, bytes});
-    *handle = memory;
-    return ncclSuccess;
-}
-
-ncclResult_t ncclCommDeregister(const ncclComm_t comm, void *handle)
-{
-    ApiCall api;
-    check_comm(comm, "ncclCommDeregister");
-    auto found = comm->registered.find(handle);
-    if (found == comm->registered.end()) {
-        check_failed(NULL, "ncclCommDeregister: %p is not registered", handle);
-    }
-    if (memory_find(handle, found->second)->kind != MEMORY_DEVICE) {
-        check_failed(NULL, "ncclCommDeregister: the memory at %p was freed while it was registered", handle);
-    }
-    comm->registered.erase(found);
     return ncclSuccess;
 }

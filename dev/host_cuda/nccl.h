@@ -62,9 +62,6 @@ ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataTyp
                            ncclRedOp_t operation, ncclComm_t comm, cudaStream_t stream);
 ncclResult_t ncclGroupStart(void);
 ncclResult_t ncclGroupEnd(void);
-
-ncclResult_t ncclCommRegister(const ncclComm_t comm, void *memory, size_t bytes, void **handle);
-ncclResult_t ncclCommDeregister(const ncclComm_t comm, void *handle);
 }
 
 #endif

@@ -21,10 +21,15 @@ static uint64_t works_count, queued_count, random_state;
 
 /* ---- calls and errors --------------------------------------------------------------------------------- */
 
-cudaError_t device_error(void)
+static int driver_version(void)
 {
     const char *driver = getenv("HOST_CUDA_DRIVER");
-    if (driver && strcmp(driver, "old") == 0) {
+    return !driver ? 13000 : strcmp(driver, "old") == 0 ? 11040 : strcmp(driver, "missing") == 0 ? 0 : 13000;
+}
+
+cudaError_t device_error(void)
+{
+    if (driver_version() < 13000) {
         return cudaErrorInsufficientDriver;
     }
     return setting("HOST_CUDA_DEVICES", 1) <= 0 ? cudaErrorNoDevice : fault;
@@ -95,7 +100,7 @@ const char *cudaGetErrorString(cudaError_t error)
 
 cudaError_t cudaDriverGetVersion(int *version)
 {
-    *version = device_error() == cudaErrorInsufficientDriver ? 11040 : 13000;
+    *version = driver_version();
     return cudaSuccess;
 }
 

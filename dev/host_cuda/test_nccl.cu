@@ -309,7 +309,6 @@ enum Mistake {
     TWO_STREAMS_OF_GROUP,
     USE_AFTER_DESTROY,
     ASK_AFTER_ABORT,
-    FREED_WHILE_REGISTERED,
     GRAPH_OUTLIVES
 };
 
@@ -321,7 +320,6 @@ static void make_mistake(Rank *self)
     cudaStream_t stream = self->communication;
     int64_t *cells = on_device<int64_t>(NULL, 100);
     bool is_last = self->rank == self->rank_count - 1;
-    void *handle;
     auto reduce = [&](int64_t *at, size_t count, ncclDataType_t type) {
         NCCL_EXPECT(ncclAllReduce(at, at, count, type, ncclSum, comm, stream));
     };
@@ -361,12 +359,6 @@ static void make_mistake(Rank *self)
         reduce(cells, 1, ncclInt64);
         CUDA_CHECK(cudaStreamEndCapture(stream, &graph));
         NCCL_EXPECT(ncclCommDestroy(comm));
-    } else if (mistake == FREED_WHILE_REGISTERED) {
-        NCCL_EXPECT(ncclCommRegister(comm, cells, 800, &handle));
-        NCCL_EXPECT(ncclCommDeregister(comm, handle));
-        NCCL_EXPECT(ncclCommRegister(comm, cells, 800, &handle));
-        CUDA_CHECK(cudaFree(cells));
-        NCCL_EXPECT(ncclCommDeregister(comm, handle));
     }
     CUDA_CHECK(cudaDeviceSynchronize());
 }
@@ -386,14 +378,10 @@ static void test_library(void)
 {
     Error error = {};
     const NcclLibrary *library = nccl_library(&error);
-    EXPECT(library && library->version == 22703 && library->register_memory, "%s", error.text);
+    EXPECT(library && library->version == 22703, "%s", error.text);
     EXPECT(library->all_reduce == ncclAllReduce && library->abort == ncclCommAbort, "the table");
     setenv("HOST_CUDA_NCCL", "22809", 1);
     EXPECT((library = nccl_library(&error)) && library->version == 22809, "%s", error.text);
-    setenv("HOST_CUDA_NCCL", "old", 1);
-    library = nccl_library(&error);
-    EXPECT(library && library->version == 21803 && !library->register_memory && !library->deregister_memory,
-           "%s", error.text);
     setenv("HOST_CUDA_NCCL", "missing", 1);
     EXPECT(!nccl_library(&error) && strstr(error.text, "expected NCCL") && strstr(error.text, "found none"),
            "%s", error.text);
@@ -428,8 +416,6 @@ static const Test tests[] = {
     {"a communicator that was aborted", run_mistake<ASK_AFTER_ABORT>, "the communicator was aborted"},
     {"a graph that outlives its communicator", run_mistake<GRAPH_OUTLIVES>,
      "a graph with its all-reduces has not been destroyed"},
-    {"memory freed while registered", run_mistake<FREED_WHILE_REGISTERED>,
-     "was freed while it was registered"},
 };
 
 int main(void)

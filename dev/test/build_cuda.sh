@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The CUDA programs build for sm_80, sm_90a and as PTX without a warning; no kernel spills registers to
 # memory; attention multiplies on tensor cores. Needs nvcc, no GPU.
-# It also finds NCCL where the machine has one.
+# It also finds NCCL where the machine has one, is built without nccl.h and without MPI, and starts without
+# LD_LIBRARY_PATH and without a driver.
 #   dev/test/build_cuda.sh        exit 0 if all that holds; prints what does not
 set -u
 cd "$(dirname "$0")/../.." || exit 1
@@ -34,6 +35,46 @@ if awk '$2 > 0 { print "spills " $2 " bytes: " $3 " on " $1; bad = 1 }
     END { exit !bad }' "$folder/spills"; then
     status=1
 fi
+
+# starts NAME: the program finds its libraries, and without a driver ends with one line.
+starts() {
+    env -u LD_LIBRARY_PATH "$folder/train_gpt2cu" --help >/dev/null || {
+        echo "$1: the program does not start"
+        status=1
+    }
+    ldconfig -p | grep -q libcuda.so.1 && return
+    env -u LD_LIBRARY_PATH "$folder/train_gpt2cu" --max_iters=1 >"$folder/out" 2>&1
+    if [ $? -ne 1 ] || [ "$(wc -l <"$folder/out")" -ne 1 ] ||
+        ! grep -q '^train_gpt2cu: expected an NVIDIA driver, found no libcuda.so.1' "$folder/out"; then
+        echo "$1: without a driver:" && cat "$folder/out"
+        status=1
+    fi
+}
+
+# has_nccl: whether the program is linked with what loads NCCL.
+has_nccl() {
+    nm -C "$folder/train_gpt2cu" | grep -q ' nccl_library'
+}
+
+starts "with MPI"
+nccl=0
+has_nccl && nccl=1
+# An nvcc that misses the header, as on a plain toolkit.
+printf '#!/bin/sh\nfor word; do case $word in */probe.cu) exit 1 ;; esac; done\nexec nvcc "$@"\n' \
+    >"$folder/nvcc_without"
+chmod +x "$folder/nvcc_without"
+make WERROR=1 MPI=0 B="$folder" NVCC="$folder/nvcc_without" "$folder/train_gpt2cu" \
+    >"$folder/log-without" 2>&1 &&
+    grep -q 'nvcc finds no nccl.h: built for one GPU' "$folder/log-without" && ! has_nccl || {
+    echo "without nccl.h and MPI:" && tail -n 5 "$folder/log-without"
+    status=1
+}
+starts "without nccl.h and MPI"
+make WERROR=1 B="$folder" "$folder/train_gpt2cu" >"$folder/log-again" 2>&1
+has_nccl || [ $nccl -eq 0 ] || {
+    echo "nccl.h is there again, the program is not built anew:" && tail -n 5 "$folder/log-again"
+    status=1
+}
 
 # The machine code where there is a disassembler, else what ptxas was given.
 if command -v cuobjdump >/dev/null; then

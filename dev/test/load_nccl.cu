@@ -13,5 +13,5 @@ int main(void)
     }
     printf("NCCL %d, built with the header of %d, %s\n", nccl->version, NCCL_VERSION_CODE,
            nccl->error_string(ncclInvalidUsage));
-    return nccl->register_memory == NULL && nccl->version >= 21900;
+    return 0;
 }

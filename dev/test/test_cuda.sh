@@ -184,6 +184,19 @@ done
     grep -qE '^    "16x192x64 nt bf16 bf16 bias set ([0-9]+ ){2}[0-9]+: 1 0 [12] [02] 0 0 0 0 0\\n",?$' stdout
 result $? "dev/bench/tune_matmul prints entries for the table of plans"
 
+# A library that refuses what its own check took: the first of its algorithms, and all that have an epilogue.
+# With a step that is replayed and one that is not.
+for one in 1:true 1:false 100:true; do
+    HOST_CUDA_REFUSES=${one%:*} run train_gpt2cu_host refuses --dtype=bf16 --max_iters=6 \
+        --cuda_graph=${one#*:}
+    [ $code -eq 0 ] && [ -n "$weights" ] && [ "$weights" != "$untuned" ] &&
+        agree refuses untuned "${bounds_bf16[@]}" 6 &&
+        [ "$(grep -cE '^notice: cuBLASLt refuses a product of .*NOT_SUPPORTED' stdout)" -eq 1 ] &&
+        [ "$(grep -c '"event":"notice","iter":0,"text":"cuBLASLt refuses' refuses/log.jsonl)" -eq 1 ]
+    result $? "HOST_CUDA_REFUSES=${one%:*}, cuda_graph=${one#*:}: another way is found, and told once"
+    rm -rf refuses
+done
+
 # ---- evaluation and samples --------------------------------------------------------------------------------
 for program in train_gpt2 train_gpt2cu_host; do
     run $program eval --dtype=fp32 --init_from=cpu-fp32/step-00000030.snap --eval_only=true --eval_iters=4 \
@@ -210,18 +223,33 @@ fails() {
 }
 fails "no GPU" 1 "expected an NVIDIA GPU, found none .*train_gpt2 trains on the CPU" HOST_CUDA_DEVICES=0 \
     --out_dir=none
+fails "no driver" 1 \
+    "expected an NVIDIA driver, found no libcuda.so.1 .*install .*train_gpt2 trains on the CPU" \
+    HOST_CUDA_DRIVER=missing --out_dir=none
 fails "a driver too old" 1 "driver is too old: expected one for CUDA [0-9.]+, found [0-9.]+; install" \
     HOST_CUDA_DRIVER=old --out_dir=none
 fails "a GPU too old" 1 "expected a GPU of compute capability 8.0 or newer, found 7.5" \
     HOST_CUDA_CAPABILITY=75 --out_dir=none
 fails "not enough memory" 1 "out of memory: the model needs [0-9.]+ GiB on the GPU, .* lower batch_size=4" \
     HOST_CUDA_MEMORY_MB=20 --out_dir=none
+fails "all algorithms are refused" 1 \
+    "host_cuda .*: no algorithm for a product of .*, and those tried end with .*_NOT_SUPPORTED; try another" \
+    HOST_CUDA_REFUSES=101 --dtype=bf16 --out_dir=refuses-all
 fails "no algorithm for a product" 1 \
     "host_cuda .*: no algorithm for a product of 128 x 63 x 21, bf16 to bf16; try another" \
     HOST_CUDA_PRODUCTS=0 --dtype=bf16 --out_dir=no-products
 [ ! -e none ]
 result $? "nothing is left behind"
-fails "a fault before any snapshot" 76 "GPU fault: .*no snapshot was written yet; run again" \
+for conf in "$root"/scripts/config/*_80gb.conf; do
+    HOST_CUDA_MEMORY_MB=20 "$programs/train_gpt2cu_host" "$conf" --dtype=bf16 --out_dir=none \
+        --train_data="$training/tokens.bin" --eval_interval=0 >stdout 2>stderr
+    needed=$(grep -oE 'the model needs [0-9.]+ GiB' stderr | grep -oE '[0-9.]+')
+    awk -v needed="${needed:-99}" 'BEGIN { exit !(needed > 20 && needed < 76) }' &&
+        grep -q " $(printf '%.0f' "$needed") GiB in bf16" "$conf"
+    result $? "$(basename "$conf"): $needed GiB, as it says, fit into 80 GB"
+done
+fails "a fault before any snapshot" 76 \
+    "GPU fault: .*any call before it: CUDA_LAUNCH_BLOCKING=1 .*cuda_graph=false tell which.*no snapshot was" \
     HOST_CUDA_FAIL_AT=900 --dtype=fp32 --out_dir=fault
 fails "a fault in the middle" 76 "GPU fault: .*newest good snapshot: step-000000[0-2][0-9].snap; run again" \
     HOST_CUDA_FAIL_AT=3000 --dtype=fp32 --snapshot_interval=1 --out_dir=fault
@@ -232,4 +260,22 @@ fails "updates that are not finite" 76 \
     "5 updates in a row had a loss or gradient that is not finite; newest good snapshot" \
     HOST_CUDA_SEED=1 --dtype=fp32 --learning_rate=100 --min_lr=100 --grad_clip=0 --warmup_iters=0 \
     --weight_decay=100 --max_iters=2000 --max_bad_steps=5 --out_dir=blown
+
+# ---- dev/gpu_check.sh, tried out ---------------------------------------------------------------------------
+# check [FAULT]: its first steps, whose table is in stdout.
+check() {
+    HOST_CUDA_FAIL_AT=${1:--1} GPU_CHECK_VARIANT=host GPU_CHECK_OUT=$work/check PROGRAMS=$programs MPI=1 \
+        timeout "$(scaled 300)" "$root/dev/gpu_check.sh" device updates >stdout 2>stderr
+    code=$?
+    python3 -m json.tool check/gpu_check.json >json 2>&1
+}
+check
+[ $code -eq 0 ] && [ "$(grep -cE '^\| PASS +\| three updates, one call at a time' stdout)" -eq 2 ] &&
+    [ "$(grep -c '"result": "PASS"' json)" -eq 2 ] && grep -q '"failed": \[\]' json
+result $? "gpu_check.sh: what went well is in its table and in gpu_check.json"
+check 300
+[ $code -eq 1 ] && [ "$(grep -cE '^\| FAIL +\| three updates.*GPU fault' stdout)" -eq 2 ] &&
+    grep -q '^\*\*updates\*\* failed: a kernel .* Around it: --dtype=fp32' stdout &&
+    [ "$(grep -c '"result": "FAIL"' json)" -eq 2 ] && grep -q '"around": "--dtype=fp32; a product' json
+result $? "and what failed, with its meaning and a way around it; nothing stops it"
 end_of_tests

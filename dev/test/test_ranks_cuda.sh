@@ -112,6 +112,21 @@ ranks 0 "${long[@]}" --max_iters=$goal --out_dir=undisturbed
 [ $bad -eq 0 ] && [ -n "$found" ]
 same "stopped on 4, 1 and 3 ranks, ended on 2: the weights of an undisturbed run" "$found"
 
+# Ranks of one slot agree on stopping behind it: the step at hand is made, then all stop.
+single=("${small[@]}" --gradient_accumulation_steps=3 --lr_schedule=wsd --lr_decay_iters=40)
+ranks_begin 3 "${single[@]}" --max_iters=100000 --out_dir=single
+await 60 has_made 3 single
+kill -TERM "$(cat pid.1)"
+ranks_end
+stopped=$code
+goal=$(($(updates single) + 2))
+[ "$stopped" -eq 75 ] && [ -e "single/step-$(printf '%08d' $((goal - 2))).snap" ]
+result $? "ranks of one slot stop with a snapshot of their last update"
+ranks 3 "${single[@]}" --max_iters=$goal --init_from=resume --out_dir=single
+found=$(weights)
+ranks 0 "${single[@]}" --max_iters=$goal --out_dir=single-alone
+same "and go on to the weights of an undisturbed run" "$found"
+
 # ---- a missing event is seen -------------------------------------------------------------------------------
 # Each step waits once for each bucket on the communication stream, and once for the last one on the other.
 bucket_count=$(grep '"iter":0,' trace/trace.json | grep '"pid":0,' | grep -c '"name":"bucket ')
@@ -201,12 +216,6 @@ ranks 0 "${small[@]}" --out_dir=unshared
 alone=$(weights)
 HOST_CUDA_DEVICES=1 ranks 2 "${small[@]}" --share_gpus=true --out_dir=shared
 same "share_gpus=true lets two ranks share one" "$alone"
-for setting in HOST_CUDA_NCCL=old HOST_CUDA_NCCL_REGISTERS=0; do
-    export "${setting?}"
-    ranks 2 "${small[@]}" --out_dir="${setting%%=*}"
-    same "$setting: a NCCL that registers no memory sums all the same" "$alone"
-    unset "${setting%%=*}"
-done
 echo --share_gpus=true >rank-1.options
 refused "ranks of which one would share are told so before they look for GPUs" 3 \
     'rank 1 has "share_gpus":true, rank 0 has "share_gpus":false; start all ranks with the same options'

@@ -47,6 +47,25 @@ static void test_slots_and_updates(void **state)
     assert_int_equal(model->overlap_count, model->queues_work ? 4 : 0);
 }
 
+/* With one slot a step it is begun while the update before goes on: the device does not wait for the host. */
+static void test_one_slot_is_queued_behind_the_update(void **state)
+{
+    Fixture *fixture = *state;
+    fixture->run.options.gradient_accumulation_steps = 1;
+    assert_int_equal(train_to_end(&fixture->run), END_DONE);
+    assert_int_equal(fixture->model.update_count, 7);
+    assert_int_equal(fixture->model.slot_count, 7);
+    assert_int_equal(fixture->model.overlap_count, 6);
+
+    /* also of a rank that has to agree with others on stopping */
+    fixture->run.rank_count = 2;
+    fixture->run.options.gradient_accumulation_steps = 2;
+    fixture->run.options.check_interval = 0;
+    fixture->run.step = 0;
+    assert_int_equal(train_to_end(&fixture->run), END_DONE);
+    assert_int_equal(fixture->model.overlap_count, 12);
+}
+
 static void test_snapshots_when_due_and_at_the_end(void **state)
 {
     Fixture *fixture = *state;
@@ -234,6 +253,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_best_loss_is_the_lowest, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_trace, set_up, tear_down),
         {"test_slots_and_updates, queued", test_slots_and_updates, set_up_queued, tear_down, NULL},
+        cmocka_unit_test_setup_teardown(test_one_slot_is_queued_behind_the_update, set_up_queued, tear_down),
         {"test_snapshots_when_due_and_at_the_end, queued", test_snapshots_when_due_and_at_the_end,
          set_up_queued, tear_down, NULL},
         {"test_bad_updates_in_a_row, queued", test_bad_updates_in_a_row, set_up_queued, tear_down, NULL},

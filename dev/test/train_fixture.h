@@ -116,6 +116,42 @@ static inline double fake_mark_ms(const Model *model, int index)
     return index;
 }
 
+/* Sums nothing: there is one process, whatever the number of ranks is said to be. */
+static inline Reducer *fake_create(const ReducerConfig *config, Error *error)
+{
+    (void)error;
+    return (Reducer *)config->tail;
+}
+
+static inline void fake_free(Reducer *reducer)
+{
+    (void)reducer;
+}
+
+static inline const char *fake_name(const Reducer *reducer)
+{
+    (void)reducer;
+    return "fake";
+}
+
+static inline void fake_wait(Reducer *reducer, const ReducerRest *rest)
+{
+    (void)reducer;
+    (void)rest;
+}
+
+static inline void fake_read_times(Reducer *reducer, ReducerTimes *times)
+{
+    (void)reducer;
+    (void)times;
+}
+
+static const ReducerKind fake_reducer = {.create = fake_create,
+                                         .free = fake_free,
+                                         .name = fake_name,
+                                         .wait = fake_wait,
+                                         .read_times = fake_read_times};
+
 static const Backend fake_backend = {.name = "fake",
                                      .train_slot = fake_train_slot,
                                      .gradients = fake_gradients,
@@ -124,7 +160,8 @@ static const Backend fake_backend = {.name = "fake",
                                      .read_state = fake_read_state,
                                      .describe = fake_describe,
                                      .mark = fake_mark,
-                                     .mark_ms = fake_mark_ms};
+                                     .mark_ms = fake_mark_ms,
+                                      .reducer = &fake_reducer};
 
 /* ---- a run on it --------------------------------------------------------------------------------------- */
 

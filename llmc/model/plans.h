@@ -7,7 +7,9 @@
  *   65536x2304x768 nt bf16 bf16 bias set 256 256 256: 66 20 1 0 0 0 36 0 5
  *
  * that is MxNxK; n or t for each input, plain or transposed; the types of inputs and output; the epilogue;
- * set or add; the alignment in bytes of output and inputs; the settings.
+ * set or add; the alignment in bytes of output and inputs; the settings. The largest number as the first of
+ * them says that the library multiplies with a simpler epilogue, by its plan for that, and the device's
+ * kernel follows.
  */
 #ifndef LLMC_MODEL_PLANS_H
 #define LLMC_MODEL_PLANS_H
@@ -21,6 +23,8 @@ extern "C" {
 #endif
 
 enum { PLANS_MAX = 128, PLANS_BYTES_MAX = 1 << 15, PLAN_DEVICE_BYTES = 128, PLAN_SETTINGS = 9 };
+
+#define PLAN_IN_PARTS UINT32_MAX
 
 /* As the text names them: plain, bias, bias_gelu, gelu_backward. */
 enum { PLAN_EPILOGUES = 4 };

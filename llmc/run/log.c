@@ -211,6 +211,22 @@ void log_reducer(Log *log, int64_t iter, const char *name)
     }
 }
 
+void log_notice(Log *log, int64_t iter, int rank, const char *text)
+{
+    if (!log->console) {
+        printf("notice: rank %d: %s\n", rank, text);
+        fflush(stdout);
+        return;
+    }
+    fprintf(log->console, "notice: %s\n", text);
+    fflush(log->console);
+    if (log->file) {
+        fprintf(log->file, "{\"event\":\"notice\",\"iter\":%" PRId64 ",\"text\":", iter);
+        json_print_string(log->file, text);
+        end_line(log);
+    }
+}
+
 /* One line of a text, as JSON. Returns the line after it. */
 static const char *print_line(FILE *out, const char *text)
 {

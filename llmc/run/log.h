@@ -64,6 +64,10 @@ typedef struct LogStep {
 
 void log_start(Log *log, const LogStart *start);
 void log_reducer(Log *log, int64_t iter, const char *name);
+/* What a user should know of update `iter` and those after it. Ranks without a log print it, with their
+ * number. */
+void log_notice(Log *log, int64_t iter, int rank, const char *text);
+
 /* How products are computed from update `iter` on (model/plans.h): as a snapshot has it, or just timed. */
 void log_plans(Log *log, int64_t iter, const char *text, int is_repeated);
 void log_step(Log *log, const LogStep *step);

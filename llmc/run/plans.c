@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "llmc/base/hash.h"
 #include "llmc/base/memory.h"
 #include "llmc/comm/comm.h"
 
@@ -48,14 +49,32 @@ int run_create_model(Run *run, const Backend *backend, const ModelConfig *standa
     return status;
 }
 
-void run_print_plans(const Run *run, FILE *out)
+/* A notice that was not told yet, else NULL. From here on it counts as told. */
+static const char *new_notice(Run *run)
 {
     ModelFacts facts;
     run->model.backend->describe(&facts, run->model.model);
-    if (facts.plans_notice && run->rank == 0) {
-        fprintf(out, "notice: %s\n", facts.plans_notice);
-    } else if (facts.plans_notice) {
-        fprintf(out, "notice: rank %d: %s\n", run->rank, facts.plans_notice);
+    uint64_t hash = facts.plans_notice ? hash_bytes(facts.plans_notice, strlen(facts.plans_notice), 1) : 0;
+    int is_new = facts.plans_notice && hash != run->plans_notice;
+    run->plans_notice = hash;
+    return is_new ? facts.plans_notice : NULL;
+}
+
+void run_log_plans_notice(Run *run, int64_t iter)
+{
+    const char *notice = new_notice(run);
+    if (notice) {
+        log_notice(&run->log, iter, run->rank, notice);
+    }
+}
+
+void run_print_plans(Run *run, FILE *out)
+{
+    const char *notice = new_notice(run);
+    if (notice && run->rank == 0) {
+        fprintf(out, "notice: %s\n", notice);
+    } else if (notice) {
+        fprintf(out, "notice: rank %d: %s\n", run->rank, notice);
     }
     if (run->rank == 0 && run->is_training && run->options.autotune && run->plans_origin == PLANS_NONE) {
         fprintf(out, "notice: autotune: only the CUDA program has anything to tune\n");

@@ -39,7 +39,8 @@ typedef struct Run {
     char *plans;   /* how products are computed (model/plans.h), for snapshots: those in use, else what the
                     snapshot had, for the device they are for; NULL for none */
     PlansOrigin plans_origin;
-    int is_training; /* updates are left to make */
+    uint64_t plans_notice; /* hash of the last notice about them that was told, 0 for none */
+    int is_training;       /* updates are left to make */
 
     int64_t step;           /* updates made: the next one is update `step` */
     int64_t first_step;     /* updates made before this process */
@@ -70,8 +71,10 @@ void run_close(Run *run);
  * autotune, it times products: on rank 0, whose choice goes to all ranks. -1 with *error. */
 int run_create_model(Run *run, const Backend *backend, const ModelConfig *standard, const char *recorded,
                      Error *error);
-/* What a user should know of them. */
-void run_print_plans(const Run *run, FILE *out);
+/* What a user should know of them, before the run begins. */
+void run_print_plans(Run *run, FILE *out);
+/* The same after update `iter`, in the log, if it is new: a device may have had to choose otherwise. */
+void run_log_plans_notice(Run *run, int64_t iter);
 
 /* Evaluate both splits now and tell. -1 on all ranks when data cannot be read, with *error at those that
  * could not and an empty one at the others; 0 also when a signal cut it short. */

@@ -25,6 +25,12 @@ typedef struct Pending {
 } Pending;
 
 /* What the loop needs besides the run. */
+/* A slot's tokens and targets, (B,T) each, until the loader is asked for the next. */
+typedef struct Batch {
+    int is_there;
+    const int32_t *tokens, *targets;
+} Batch;
+
 typedef struct Loop {
     Run *run;
     Loader *loader;
@@ -32,6 +38,10 @@ typedef struct Loop {
     Pending pending;
     double result_ms;           /* when the last result came */
     int first_slot, slot_count; /* of this rank in each step */
+    int agrees_late;            /* whether ranks agree on stopping behind their last slot */
+    int stop_reason;            /* if they have: why, and the next step is not begun */
+    Batch next;                 /* read before they agreed */
+    Error failure;              /* of reading it */
     int64_t timed_step;         /* where the clock for the time left began: after the first update */
     double timed_ms;
     Trace trace;
@@ -53,6 +63,7 @@ static int loop_init(Loop *loop, Run *run, Error *error)
     run->model.backend->describe(&loop->facts, run->model.model);
     loop->first_slot = (int)(run->rank * G / N);
     loop->slot_count = (int)((run->rank + 1) * G / N) - loop->first_slot;
+    loop->agrees_late = N > 1 && G / N == 1 && loop->facts.queues_work;
     LoaderConfig config = {.set = run->train_set,
                            .batch_size = (int)options->batch_size,
                            .window_tokens = (int)options->block_size,
@@ -187,6 +198,7 @@ static void finish_pending(Loop *loop)
     if (!result.is_skipped && interval > 0 && iter % interval == 0) {
         log_update(loop, &result, loop->result_ms - begin_ms, &times);
     }
+    run_log_plans_notice(run, iter);
     if (loop->timed_ms == 0) {
         loop->timed_ms = loop->result_ms;
         loop->timed_step = iter + 1;
@@ -204,30 +216,58 @@ static int why_stop(void)
     return (int)reason;
 }
 
+/* The batch of this rank's next slot, in loop->next. A failure asks all ranks for the end. */
+static void read_batch(Loop *loop, int64_t step)
+{
+    double begin_ms = clock_ms();
+    Batch *next = &loop->next;
+    next->is_there = loader_next(loop->loader, &next->tokens, &next->targets, &loop->failure) == 0;
+    if (!next->is_there) {
+        stop_post_failure();
+    }
+    trace_add(&loop->trace, TRACE_DATA, "load", step, begin_ms);
+}
+
+/* As run_slots returns: *error is empty on ranks that did not fail themselves. */
+static int cut_step(const Loop *loop, int reason, Error *error)
+{
+    *error = loop->failure;
+    return reason == STOP_FAILED ? -1 : 1;
+}
+
 /* Forward and backward of this rank's slots. When a rank is asked to stop, all soon know, and go no further
  * than the slot at hand. Some may have begun the last one, whose backward all-reduces. So ranks agree once in
  * each step, at the latest before the last slot: all cut this step, or none. A rank that cannot read its data
- * asks for the same. Returns 0 when all slots are done, 1 when the step is cut: then nothing was updated, and
- * whoever resumes repeats it; -1 when it is cut because a rank failed, with *error there. */
+ * asks for the same.
+ *
+ * Where a rank's first slot is its last, a device would stand idle meanwhile: the update before would have to
+ * be over, as no rank may wait for others while they may wait for its device. So on devices that queue work
+ * the ranks then agree behind that slot, while the device is at it and the next batch has been read: all make
+ * this step and not the next.
+ *
+ * Returns 0 when all slots are done, 1 when the step is cut: then nothing was updated, and whoever resumes
+ * repeats it; -1 when it is cut because a rank failed, with *error there. */
 static int run_slots(Loop *loop, Error *error)
 {
     RunModel *model = &loop->run->model;
     int64_t step = loop->run->step;
+    if (loop->stop_reason) {
+        return cut_step(loop, loop->stop_reason, error);
+    }
     for (int k = 0; k < loop->slot_count; k++) {
-        int is_last = k == loop->slot_count - 1;
-        const int32_t *tokens, *targets;
-        double begin_ms = clock_ms();
-        if (loader_next(loop->loader, &tokens, &targets, error) != 0) {
-            stop_post_failure();
+        int is_last = k == loop->slot_count - 1, is_agreed = loop->next.is_there;
+        if (!is_agreed) {
+            read_batch(loop, step);
         }
-        if (is_last || stop_requested()) {
-            finish_pending(loop); /* no rank waits for others while they may wait for its device */
+        if (!is_agreed && (is_last || stop_requested())) {
+            if (loop->run->rank_count > 1) {
+                finish_pending(loop);
+            }
             int reason = why_stop();
             if (reason) {
-                return reason == STOP_FAILED ? -1 : 1;
+                return cut_step(loop, reason, error);
             }
         }
-        trace_add(&loop->trace, TRACE_DATA, "load", step, begin_ms);
         SlotContext context = {.step = (uint32_t)step,
                                .slot = (uint32_t)(loop->first_slot + k),
                                .is_first = k == 0,
@@ -239,10 +279,15 @@ static int run_slots(Loop *loop, Error *error)
                              MARK_SLOTS + 2 * loop->slot_count);
         }
         set_mark(loop, index, step);
-        model->backend->train_slot(model->model, tokens, targets, &context);
+        model->backend->train_slot(model->model, loop->next.tokens, loop->next.targets, &context);
+        loop->next.is_there = 0;
         set_mark(loop, index + 1, step);
         trace_add_marked(&loop->trace, "slot", step, trace_mark(index, step), trace_mark(index + 1, step));
         finish_pending(loop); /* the device has the next work already */
+    }
+    if (loop->agrees_late && step + 1 < loop->run->options.max_iters) {
+        read_batch(loop, step + 1);
+        loop->stop_reason = why_stop();
     }
     return 0;
 }
@@ -324,6 +369,19 @@ static int check_ranks(const Run *run, Error *error)
     return agree_on(run_model_hash(&run->model), what, "resume from the newest snapshot", error);
 }
 
+/* A signal cuts an evaluation short; whoever resumes makes up for it if no update comes between. Returns 0;
+ * 1 with *error when data cannot be read. */
+static int evaluate_now(Loop *loop, double left_ms, Error *error)
+{
+    if (run_evaluate(loop->run, left_ms, error) != 0) {
+        return 1;
+    }
+    if (loop->agrees_late && !loop->stop_reason) {
+        loop->stop_reason = why_stop();
+    }
+    return 0;
+}
+
 /* What is due after an update, in the trace as part of that update. Returns 0; 1 with *error when data cannot
  * be read; -1 with *error when the weights are not what they should be. */
 static int run_due(Loop *loop, Error *error)
@@ -333,7 +391,7 @@ static int run_due(Loop *loop, Error *error)
     int is_last = run->step == options->max_iters;
     if (options->eval_interval > 0 && (is_last || is_due(run->step, options->eval_interval))) {
         double begin_ms = clock_ms();
-        if (run_evaluate(run, time_left_ms(loop, run->step), error) != 0) {
+        if (evaluate_now(loop, time_left_ms(loop, run->step), error) != 0) {
             return 1;
         }
         trace_add(&loop->trace, TRACE_TRAINING, "evaluate", run->step - 1, begin_ms);
@@ -352,14 +410,15 @@ static int run_due(Loop *loop, Error *error)
 
 /* Returns as run_due does. A run that was stopped while it evaluated owes that evaluation; a fresh one
  * begins with one. */
-static int evaluate_first(Run *run, Error *error)
+static int evaluate_first(Loop *loop, Error *error)
 {
+    const Run *run = loop->run;
     const Options *options = &run->options;
     if (!is_due(run->step, options->eval_interval) ||
         (run->step > 0 && log_has_eval(options->out_dir, run->step))) {
         return 0;
     }
-    return run_evaluate(run, -1, error) != 0;
+    return evaluate_now(loop, -1, error);
 }
 
 int train(EndReason *reason, Run *run, Error *error)
@@ -370,7 +429,7 @@ int train(EndReason *reason, Run *run, Error *error)
     error->text[0] = '\0';
     int status = loop_init(&loop, run, error);
     if (status == 0) {
-        status = evaluate_first(run, error);
+        status = evaluate_first(&loop, error);
     }
     while (status == 0 && run->step < options->max_iters) {
         int is_cut = train_step(&loop, error);

@@ -24,7 +24,8 @@
         }                                                                                                    \
     } while (0)
 
-/* Print one line and end the program with EXIT_FAULT. */
+/* Print one line and end the program with EXIT_FAULT. What a kernel does wrong is told by a later call, so
+ * the line also says how to find the right one. */
 [[noreturn]] void cuda_fault(const char *file, int line, const char *call, const char *what);
 
 #endif

@@ -14,8 +14,6 @@ static int find(Function *function, void *file, const char *name)
 
 static int find_all(NcclLibrary *nccl, void *file)
 {
-    find(&nccl->register_memory, file, "ncclCommRegister");
-    find(&nccl->deregister_memory, file, "ncclCommDeregister");
     return find(&nccl->get_unique_id, file, "ncclGetUniqueId") |
            find(&nccl->init_rank, file, "ncclCommInitRank") | find(&nccl->destroy, file, "ncclCommDestroy") |
            find(&nccl->abort, file, "ncclCommAbort") |

@@ -18,8 +18,6 @@ typedef struct NcclLibrary {
     decltype(&ncclAllReduce) all_reduce;
     decltype(&ncclGroupStart) group_start;
     decltype(&ncclGroupEnd) group_end;
-    decltype(&ncclCommRegister) register_memory;     /* NULL before 2.19 */
-    decltype(&ncclCommDeregister) deregister_memory; /* likewise */
 } NcclLibrary;
 
 /* The same for every call. NULL with *error where there is none, or one that is too old. */

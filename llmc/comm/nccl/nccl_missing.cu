@@ -2,12 +2,15 @@
 
 #include <stddef.h>
 
-/* A build without NCCL trains on one GPU. */
+/* A program built without nccl.h trains on one GPU. */
 static Reducer *create(const ReducerConfig *config, Error *error)
 {
     (void)config;
-    error_set(error, "%d ranks: expected 1, as this program was built with NCCL=0; build it with NCCL=1",
-              comm_rank_count());
+    error_set(
+        error,
+        "%d ranks: expected 1, as this program was built without NCCL; install its header (libnccl-dev), "
+        "and build it again without NCCL=0",
+        comm_rank_count());
     return NULL;
 }
 

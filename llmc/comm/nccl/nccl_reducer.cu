@@ -50,7 +50,6 @@ typedef struct NcclReducer {
     int clock_turn;                          /* the queue's, of the step before */
     cudaEvent_t is_summed;
     __nv_bfloat16 *wire;      /* one bucket of bf16, which is no range of an fp32 arena */
-    void *registered;         /* NCCL's handle of the arena */
     BucketCounters *counters; /* pinned */
     Watchdog *watchdog;
     char name[64];
@@ -370,20 +369,11 @@ static int create_wire(NcclReducer *reducer, Error *error)
     return 0;
 }
 
-static void create_memory(NcclReducer *reducer)
+static void create_counters(NcclReducer *reducer)
 {
-    const ReducerConfig *config = &reducer->config;
     CUDA_CHECK(cudaHostAlloc((void **)&reducer->counters, sizeof(*reducer->counters), cudaHostAllocDefault));
     reducer->counters->begun_count = 0;
     reducer->counters->ended_count = 0;
-    /* Then NCCL need not copy through buffers of its own. Some versions take only memory that they gave; a
-     * refusal costs time, not more. */
-    if (config->type != COMM_BF16 && reducer->nccl->register_memory &&
-        reducer->nccl->register_memory(reducer->communicator, config->elements,
-                                       (size_t)config->count * arena_bytes(reducer),
-                                       &reducer->registered) != ncclSuccess) {
-        reducer->registered = NULL;
-    }
 }
 
 static void free_reducer(Reducer *self)
@@ -396,9 +386,6 @@ static void free_reducer(Reducer *self)
     watchdog_free(reducer->watchdog);
     if (reducer->compute->drop_graphs) {
         reducer->compute->drop_graphs(reducer->compute->context);
-    }
-    if (reducer->registered) {
-        NCCL_CHECK(reducer, deregister_memory(reducer->communicator, reducer->registered));
     }
     comm_enter("NCCL's end"); /* which waits for graphs, if any is left */
     NCCL_CHECK(reducer, destroy(reducer->communicator));
@@ -444,7 +431,7 @@ static Reducer *create(const ReducerConfig *config, Error *error)
     create_buckets(reducer, 0);
     create_buckets(reducer, 1);
     CUDA_CHECK(cudaEventCreateWithFlags(&reducer->is_summed, cudaEventDisableTiming));
-    create_memory(reducer);
+    create_counters(reducer);
     WatchdogConfig watchdog = {reducer->counters, name_bucket, error_of, abort_communicator, reducer};
     reducer->watchdog = watchdog_create(&watchdog);
     return (Reducer *)reducer;

@@ -8,29 +8,18 @@
 #include "llmc/comm/comm.h"
 #include "llmc/comm/nccl/nccl_reducer.h"
 #include "llmc/compute/cuda/cuda_model.cuh"
+#include "llmc/compute/cuda/peak_flops.cuh"
 
 enum { CAPABILITY_MIN = 80 };
 
-/* Dense bf16 products a second as the makers' data sheets give them; others are unknown. */
+/* Of this thread's GPU; 0 where it is unknown. */
 static double peak_flops(DType dtype)
 {
-    static const struct {
-        const char *name;
-        double flops;
-    } peaks[] = {{"H100 PCIe", 756e12}, {"H100 NVL", 835e12}, {"H100", 989e12},
-                 {"H200 NVL", 835e12},  {"H200", 989e12},     {"A100", 312e12}};
     int device;
     cudaDeviceProp properties;
-    if (dtype != DTYPE_BF16 || cudaGetDevice(&device) != cudaSuccess ||
-        cudaGetDeviceProperties(&properties, device) != cudaSuccess) {
-        return 0;
-    }
-    for (size_t i = 0; i < sizeof(peaks) / sizeof(peaks[0]); i++) {
-        if (strstr(properties.name, peaks[i].name)) {
-            return peaks[i].flops;
-        }
-    }
-    return 0;
+    CUDA_CHECK(cudaGetDevice(&device));
+    CUDA_CHECK(cudaGetDeviceProperties(&properties, device));
+    return dtype == DTYPE_BF16 ? peak_flops_bf16(properties.name) : 0;
 }
 
 /* The properties are asked for once, as that is slow: describe() is called after each update, when the GPU
@@ -95,13 +84,21 @@ static const Backend backend = {.name = "cuda",
                                 .mark_ms = mark_ms,
                                 .reducer = &nccl_reducer};
 
-/* A driver must be there, and know this toolkit's version. */
+/* A driver must be there, and know this toolkit's version. Without one the runtime says that it is too old,
+ * and that its version is 0. */
 static int check_driver(cudaError_t status, Error *error)
 {
     int driver = 0, runtime = 0;
     cudaDriverGetVersion(&driver);
     cudaRuntimeGetVersion(&runtime);
-    if (driver > 0 && status == cudaErrorInsufficientDriver) {
+    if (driver == 0) {
+        return error_set(
+            error,
+            "expected an NVIDIA driver, found no libcuda.so.1 (%s); install the driver, or start "
+            "the container with its GPUs; ./train_gpt2 trains on the CPU",
+            cudaGetErrorString(status));
+    }
+    if (status == cudaErrorInsufficientDriver) {
         return error_set(
             error,
             "the NVIDIA driver is too old: expected one for CUDA %d.%d, found %d.%d; install a newer "

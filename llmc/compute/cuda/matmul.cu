@@ -11,15 +11,16 @@ size_t matmuls_bytes(void)
 }
 
 /* GPU and library, whose versions are numbers of two digits a part. */
-static void name_device(char name[PLAN_DEVICE_BYTES])
+static void name_device(Matmuls *matmuls)
 {
     int device;
     cudaDeviceProp properties;
     size_t version = cublasLtGetVersion();
     CUDA_CHECK(cudaGetDevice(&device));
     CUDA_CHECK(cudaGetDeviceProperties(&properties, device));
-    snprintf(name, PLAN_DEVICE_BYTES, "%.80s / cuBLASLt %zu.%zu.%zu", properties.name, version / 10000,
-             version / 100 % 100, version % 100);
+    matmuls->capability = properties.major * 10 + properties.minor;
+    snprintf(matmuls->device, PLAN_DEVICE_BYTES, "%.80s / cuBLASLt %zu.%zu.%zu", properties.name,
+             version / 10000, version / 100 % 100, version % 100);
 }
 
 Matmuls *matmuls_create(void)
@@ -27,7 +28,7 @@ Matmuls *matmuls_create(void)
     Matmuls *matmuls = (Matmuls *)memory_alloc_zeroed(1, sizeof(Matmuls), "matrix product plans");
     CUBLASLT_CHECK(cublasLtCreate(&matmuls->library));
     CUDA_CHECK(cudaMalloc(&matmuls->workspace, WORKSPACE_BYTES));
-    name_device(matmuls->device);
+    name_device(matmuls);
     matmuls->table = tuned_plans;
     return matmuls;
 }
@@ -51,13 +52,26 @@ void matmuls_use_table(Matmuls *matmuls, const char *const *table)
     matmuls->table = table;
 }
 
-cublasStatus_t matmuls_run(Matmuls *matmuls, Plan *plan, const Matmul *product, cudaStream_t stream)
+/* Why an algorithm cannot do a product although AlgoCheck took it. Nothing was queued then. */
+static int is_refusal(cublasStatus_t status)
+{
+    return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE;
+}
+
+int matmuls_run(Matmuls *matmuls, Plan *plan, const Matmul *product, cudaStream_t stream)
 {
     const float one = 1.0f, beta = product->accumulates ? 1.0f : 0.0f;
     matmuls_set_pointers(plan, product);
-    return cublasLtMatmul(matmuls->library, plan->operation, &one, product->b.data, plan->a, product->a.data,
-                          plan->b, &beta, product->out.data, plan->out, product->out.data, plan->out,
-                          &plan->algorithm, matmuls->workspace, WORKSPACE_BYTES, stream);
+    cublasStatus_t status =
+        cublasLtMatmul(matmuls->library, plan->operation, &one, product->b.data, plan->a, product->a.data,
+                       plan->b, &beta, product->out.data, plan->out, product->out.data, plan->out,
+                       &plan->algorithm, matmuls->workspace, WORKSPACE_BYTES, stream);
+    if (is_refusal(status)) {
+        snprintf(matmuls->refusal, sizeof(matmuls->refusal), "%s", cublasLtGetStatusString(status));
+        return -1;
+    }
+    CUBLASLT_CHECK(status);
+    return 0;
 }
 
 enum { THREADS = 256 };
@@ -71,17 +85,22 @@ __global__ void __launch_bounds__(THREADS) bias_kernel(T *out, const T *bias, in
     }
 }
 
-/* The epilogue by a kernel of our own, after a product with a simpler one. */
-static void matmul_in_parts(Matmuls *matmuls, const Matmul *product, cudaStream_t stream)
+Matmul matmuls_simpler(const Matmul *product)
 {
     Matmul simpler = *product;
+    simpler.epilogue = product->epilogue == MATMUL_BIAS_GELU ? MATMUL_BIAS : MATMUL_PLAIN;
+    if (product->epilogue == MATMUL_BIAS_GELU) {
+        simpler.out.data = product->before;
+    }
+    return simpler;
+}
+
+void matmuls_run_in_parts(Matmuls *matmuls, const Matmul *product, cudaStream_t stream)
+{
+    Matmul simpler = matmuls_simpler(product);
     int64_t count = (int64_t)product->M * product->N;
     Tensor before = {product->before, product->out.type};
     dim3 grid((unsigned)div_up(count, THREADS));
-    simpler.epilogue = product->epilogue == MATMUL_BIAS_GELU ? MATMUL_BIAS : MATMUL_PLAIN;
-    if (product->epilogue == MATMUL_BIAS_GELU) {
-        simpler.out = before;
-    }
     matmul(matmuls, &simpler, stream);
     if (product->epilogue == MATMUL_BIAS) {
         WITH_TYPE(product->out.type,
@@ -106,24 +125,45 @@ static int library_has_epilogue(const Matmul *product)
 {
     static const char *const names[] = {"fp32", "bf16"}; /* by DType */
     error_exit(EXIT_FAILED,
-               "%s: no algorithm for a product of %d x %d x %d, %s to %s; try another batch_size or "
+               "%s: no algorithm for a product of %d x %d x %d, %s to %s%s%s; try another batch_size or "
                "block_size, dtype=%s, or a newer CUDA Toolkit",
                matmuls->device, product->M, product->N, product->K, names[product->a.type],
-               names[product->out.type], names[product->a.type == DTYPE_FP32]);
+               names[product->out.type], matmuls->refusal[0] ? ", and those tried end with " : "",
+               matmuls->refusal, names[product->a.type == DTYPE_FP32]);
+}
+
+/* A graph that is being recorded would keep what was queued for a product before it was refused. */
+static int is_recording(cudaStream_t stream)
+{
+    cudaStreamCaptureStatus status;
+    CUDA_CHECK(cudaStreamIsCapturing(stream, &status));
+    return status != cudaStreamCaptureStatusNone;
+}
+
+/* By the plan's algorithm, or the first that the library does not refuse; it is the plan's from then on. 0
+ * where it refuses all: then it is not asked again. */
+static int run_library(Matmuls *matmuls, Plan *plan, const Matmul *product, cudaStream_t stream)
+{
+    while (plan->is_found && matmuls_run(matmuls, plan, product, stream) != 0) {
+        if (is_recording(stream)) {
+            cuda_fault(__FILE__, __LINE__, "cublasLtMatmul in a recording", matmuls->refusal);
+        }
+        matmuls_take_next(matmuls, plan);
+    }
+    return plan->is_found;
 }
 
 void matmul(Matmuls *matmuls, const Matmul *product, cudaStream_t stream)
 {
     if (library_has_epilogue(product)) {
         Plan *plan = matmuls_plan_of(matmuls, product);
-        if (plan->is_found) {
-            plan->uses++;
-            CUBLASLT_CHECK(matmuls_run(matmuls, plan, product, stream));
+        plan->uses++;
+        if (run_library(matmuls, plan, product, stream)) {
             return;
         }
     }
     if (product->epilogue == MATMUL_PLAIN) {
         end_without_algorithm(matmuls, product);
     }
-    matmul_in_parts(matmuls, product, stream);
+    matmuls_run_in_parts(matmuls, product, stream);
 }

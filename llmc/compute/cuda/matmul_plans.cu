@@ -92,6 +92,8 @@ static void describe(Plan *plan, const ProductKey *key, const Matmul *product)
 {
     plan->key = *key;
     plan->example = *product;
+    plan->is_found = 0;
+    plan->tried = 0;
     plan->uses = 0;
     CUBLASLT_CHECK(cublasLtMatmulDescCreate(&plan->operation, CUBLAS_COMPUTE_32F, CUDA_R_32F));
     set_operation(plan, CUBLASLT_MATMUL_DESC_TRANSA, key->is_b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
@@ -130,8 +132,8 @@ static void set_preference(cublasLtMatmulPreference_t preference, cublasLtMatmul
     CUBLASLT_CHECK(cublasLtMatmulPreferenceSetAttribute(preference, what, &value, sizeof(value)));
 }
 
-/* The first `wanted` algorithms that the library proposes. Returns how many there are. */
-static int ask_library(cublasLtMatmulAlgo_t *algorithms, Matmuls *matmuls, const Plan *plan, int wanted)
+/* The algorithms that the library proposes, best first. Returns how many there are. */
+static int ask_library(cublasLtMatmulAlgo_t algorithms[PROPOSALS_MAX], Matmuls *matmuls, const Plan *plan)
 {
     const ProductKey *key = &plan->key;
     cublasLtMatmulPreference_t preference;
@@ -142,13 +144,13 @@ static int ask_library(cublasLtMatmulAlgo_t *algorithms, Matmuls *matmuls, const
     set_preference(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, (uint32_t)key->a_alignment);
     set_preference(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, (uint32_t)key->out_alignment);
     set_preference(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, (uint32_t)key->out_alignment);
-    cublasLtMatmulHeuristicResult_t results[CANDIDATES_MAX];
+    cublasLtMatmulHeuristicResult_t results[PROPOSALS_MAX];
     int count = 0, good = 0;
     cublasStatus_t status =
         cublasLtMatmulAlgoGetHeuristic(matmuls->library, plan->operation, plan->a, plan->b, plan->out,
-                                       plan->out, preference, CANDIDATES_MAX, results, &count);
+                                       plan->out, preference, PROPOSALS_MAX, results, &count);
     CUBLASLT_CHECK(cublasLtMatmulPreferenceDestroy(preference));
-    for (int i = 0; status == CUBLAS_STATUS_SUCCESS && i < count && good < wanted; i++) {
+    for (int i = 0; status == CUBLAS_STATUS_SUCCESS && i < count; i++) {
         if (results[i].state == CUBLAS_STATUS_SUCCESS) {
             algorithms[good++] = results[i].algo;
         }
@@ -212,31 +214,177 @@ static int make_algorithm(cublasLtMatmulAlgo_t *algorithm, Matmuls *matmuls, con
            result.workspaceSize <= WORKSPACE_BYTES;
 }
 
-int matmuls_candidates(Candidate candidates[CANDIDATES_MAX], Matmuls *matmuls, Plan *plan)
+/* ---- candidates ---------------------------------------------------------------------------------------- */
+
+static int is_gelu(const ProductKey *key)
 {
-    cublasLtMatmulAlgo_t algorithms[CANDIDATES_MAX];
-    int count = ask_library(algorithms, matmuls, plan, CANDIDATES_MAX), good = 0;
+    return key->epilogue >= MATMUL_BIAS_GELU;
+}
+
+static int have_settings(const Candidate *candidates, int count, const uint32_t settings[PLAN_SETTINGS])
+{
     for (int i = 0; i < count; i++) {
-        Candidate *candidate = &candidates[good];
-        int is_read = 1;
-        for (int j = 0; j < PLAN_SETTINGS && is_read; j++) {
-            is_read = read_setting(&candidate->settings[j], &algorithms[i], j);
+        if (memcmp(candidates[i].settings, settings, sizeof(candidates[i].settings)) == 0) {
+            return 1;
         }
-        good += is_read && make_algorithm(&candidate->algorithm, matmuls, plan, candidate->settings);
     }
-    return good;
+    return 0;
+}
+
+/* The settings of an algorithm, and the same made again for the plan. 0 where that cannot be. */
+static int make_candidate(Candidate *candidate, Matmuls *matmuls, const Plan *plan,
+                          const cublasLtMatmulAlgo_t *algorithm)
+{
+    candidate->is_in_parts = 0;
+    for (int i = 0; i < PLAN_SETTINGS; i++) {
+        if (!read_setting(&candidate->settings[i], algorithm, i)) {
+            return 0;
+        }
+    }
+    return make_algorithm(&candidate->algorithm, matmuls, plan, candidate->settings);
+}
+
+/* Add what the library proposes for `asked` and takes for `plan`, at most so many. Returns the new count. */
+static int add_proposals(Candidate *candidates, int count, int most, Matmuls *matmuls, const Plan *plan,
+                         const Plan *asked)
+{
+    cublasLtMatmulAlgo_t algorithms[PROPOSALS_MAX];
+    int proposals = ask_library(algorithms, matmuls, asked);
+    for (int i = 0; i < proposals && most > 0; i++) {
+        Candidate *candidate = &candidates[count];
+        if (make_candidate(candidate, matmuls, plan, &algorithms[i]) &&
+            !have_settings(candidates, count, candidate->settings)) {
+            count++;
+            most--;
+        }
+    }
+    return count;
+}
+
+/* The same for another number of rows. */
+static int add_proposals_for(Candidate *candidates, int count, int most, Matmuls *matmuls, const Plan *plan,
+                             int rows)
+{
+    Plan asked = {};
+    ProductKey key = plan->key;
+    key.M = rows;
+    describe(&asked, &key, &plan->example);
+    count = add_proposals(candidates, count, most, matmuls, plan, &asked);
+    matmuls_release_plan(&asked);
+    return count;
+}
+
+/* For some numbers of rows the library proposes algorithms that compute GELU as they store the product, for
+ * others only such whose epilogue is a second kernel, which reads the product again; yet it takes the first
+ * there too (AlgoCheck). So what it proposes for these numbers of rows are candidates for all. */
+static const int other_rows[] = {32768, 16384, 8192, 4096};
+enum { OTHER_ROWS = sizeof(other_rows) / sizeof(other_rows[0]), PROPOSALS_FOR_OTHER_ROWS = 2 };
+static_assert(2 + PROPOSALS_MAX + OTHER_ROWS * PROPOSALS_FOR_OTHER_ROWS <= CANDIDATES_MAX, "all fit");
+
+static int add_proposals_for_other_rows(Candidate *candidates, int count, Matmuls *matmuls, const Plan *plan)
+{
+    for (int i = 0; i < OTHER_ROWS; i++) {
+        if (other_rows[i] != plan->key.M) {
+            count =
+                add_proposals_for(candidates, count, PROPOSALS_FOR_OTHER_ROWS, matmuls, plan, other_rows[i]);
+        }
+    }
+    return count;
+}
+
+static int add_in_parts(Candidate *candidates, int count)
+{
+    Candidate *candidate = &candidates[count];
+    memset(candidate, 0, sizeof(*candidate));
+    candidate->is_in_parts = 1;
+    candidate->settings[SETTING_ID] = PLAN_IN_PARTS;
+    return count + 1;
+}
+
+int matmuls_candidates(Candidate candidates[CANDIDATES_MAX], Matmuls *matmuls, const Plan *plan)
+{
+    int count = 0;
+    if (!plan->is_found) {
+        count = add_in_parts(candidates, 0);
+    } else if (make_candidate(&candidates[0], matmuls, plan, &plan->algorithm)) {
+        count = 1;
+    }
+    int own = count;
+    count = add_proposals(candidates, count, PROPOSALS_MAX, matmuls, plan, plan);
+    if (is_gelu(&plan->key)) {
+        count = add_proposals_for_other_rows(candidates, count, matmuls, plan);
+        if (plan->is_found) {
+            count = add_in_parts(candidates, count);
+        }
+    }
+    return !plan->is_found && count == own ? 0 : count;
+}
+
+void matmuls_take(Plan *plan, const Candidate *candidate)
+{
+    plan->is_found = !candidate->is_in_parts;
+    plan->algorithm = candidate->algorithm;
 }
 
 /* ---- plans --------------------------------------------------------------------------------------------- */
 
-static int find_algorithm(Matmuls *matmuls, Plan *plan)
+/* A recorded choice. 0 where the library refuses it. */
+static int take_recorded(Plan *plan, Matmuls *matmuls, const uint32_t settings[PLAN_SETTINGS])
+{
+    int is_in_parts = settings[SETTING_ID] == PLAN_IN_PARTS && is_gelu(&plan->key);
+    plan->is_found = !is_in_parts && make_algorithm(&plan->algorithm, matmuls, plan, settings);
+    return is_in_parts || plan->is_found;
+}
+
+/* Without timing: the first that the library proposes. GELU has two rules of its own, whose reasons are in
+ * dev/notes/cuda.md: GPUs before sm_90 take kernels of our own; products of many rows what is proposed for
+ * fewer, if the library accepts it. */
+enum { GELU_CAPABILITY_MIN = 90, GELU_ROWS_MAX = 32768 };
+
+static void take_by_rule(Plan *plan, Matmuls *matmuls)
+{
+    cublasLtMatmulAlgo_t algorithms[PROPOSALS_MAX];
+    Candidate candidate;
+    if (is_gelu(&plan->key) && matmuls->capability < GELU_CAPABILITY_MIN) {
+        plan->is_found = 0;
+    } else if (is_gelu(&plan->key) && plan->key.M > GELU_ROWS_MAX &&
+               add_proposals_for(&candidate, 0, 1, matmuls, plan, GELU_ROWS_MAX) == 1) {
+        matmuls_take(plan, &candidate);
+    } else if (ask_library(algorithms, matmuls, plan) > 0) {
+        plan->is_found = 1;
+        plan->algorithm = algorithms[0];
+        plan->tried = 1;
+    }
+}
+
+static void choose(Plan *plan, Matmuls *matmuls)
 {
     const ProductPlan *chosen = plans_find(&matmuls->chosen, &plan->key);
     ProductPlan shipped;
-    return (chosen && make_algorithm(&plan->algorithm, matmuls, plan, chosen->settings)) ||
-           (plans_look_up(&shipped, matmuls->table, matmuls->device, &plan->key) &&
-            make_algorithm(&plan->algorithm, matmuls, plan, shipped.settings)) ||
-           ask_library(&plan->algorithm, matmuls, plan, 1) > 0;
+    int is_chosen = (chosen && take_recorded(plan, matmuls, chosen->settings)) ||
+                    (plans_look_up(&shipped, matmuls->table, matmuls->device, &plan->key) &&
+                     take_recorded(plan, matmuls, shipped.settings));
+    if (!is_chosen) {
+        take_by_rule(plan, matmuls);
+    }
+}
+
+void matmuls_take_next(Matmuls *matmuls, Plan *plan)
+{
+    cublasLtMatmulAlgo_t algorithms[PROPOSALS_MAX];
+    const ProductKey *key = &plan->key;
+    plan->is_found = plan->tried < ask_library(algorithms, matmuls, plan);
+    if (plan->is_found) {
+        plan->algorithm = algorithms[plan->tried++];
+    }
+    if (!matmuls->has_refused) {
+        error_set(
+            &matmuls->notice,
+            "cuBLASLt refuses a product of %d x %d x %d by the algorithm that was chosen for it (%s): the "
+            "next that it proposes is used, or kernels of our own",
+            key->M, key->N, key->K, matmuls->refusal);
+        matmuls->has_refused = 1;
+    }
 }
 
 Plan *matmuls_plan_of(Matmuls *matmuls, const Matmul *product)
@@ -252,7 +400,7 @@ Plan *matmuls_plan_of(Matmuls *matmuls, const Matmul *product)
         matmuls_release_plan(plan);
     }
     describe(plan, &key, product);
-    plan->is_found = find_algorithm(matmuls, plan);
+    choose(plan, matmuls);
     return plan;
 }
 
@@ -264,11 +412,10 @@ static int is_accepted(Matmuls *matmuls, const ProductPlan *recorded)
     product.epilogue = (MatmulEpilogue)recorded->key.epilogue;
     product.bias = matmuls->workspace;
     product.before = matmuls->workspace;
-    cublasLtMatmulAlgo_t algorithm;
     describe(&plan, &recorded->key, &product);
-    int is_made = make_algorithm(&algorithm, matmuls, &plan, recorded->settings);
+    int is_taken = take_recorded(&plan, matmuls, recorded->settings);
     matmuls_release_plan(&plan);
-    return is_made;
+    return is_taken;
 }
 
 void matmuls_use_plans(Matmuls *matmuls, const char *text)

@@ -42,6 +42,15 @@ typedef struct Timer {
     cudaStream_t stream;
 } Timer;
 
+static int run_candidate(Matmuls *matmuls, Plan *plan, cudaStream_t stream)
+{
+    if (plan->is_found) {
+        return matmuls_run(matmuls, plan, &plan->example, stream);
+    }
+    matmuls_run_in_parts(matmuls, &plan->example, stream);
+    return 0;
+}
+
 /* Milliseconds of one call, as a mean over some; infinitely many where the library refuses the operands. */
 static float call_ms(Matmuls *matmuls, Plan *plan, int calls, const Timer *timer)
 {
@@ -49,7 +58,7 @@ static float call_ms(Matmuls *matmuls, Plan *plan, int calls, const Timer *timer
     int is_refused = 0;
     CUDA_CHECK(cudaEventRecord(timer->begin, timer->stream));
     for (int i = 0; i < calls; i++) {
-        is_refused |= matmuls_run(matmuls, plan, &plan->example, timer->stream) != CUBLAS_STATUS_SUCCESS;
+        is_refused |= run_candidate(matmuls, plan, timer->stream) != 0;
     }
     CUDA_CHECK(cudaEventRecord(timer->end, timer->stream));
     CUDA_CHECK(cudaEventSynchronize(timer->end));
@@ -66,7 +75,7 @@ static int quickest(Matmuls *matmuls, Plan *plan, const Candidate *candidates, i
     int calls = 1;
     for (int round = -WARM_UP_ROUNDS; round < ROUNDS; round++) {
         for (int i = 0; i < count; i++) {
-            plan->algorithm = candidates[i].algorithm;
+            matmuls_take(plan, &candidates[i]);
             float ms = call_ms(matmuls, plan, calls, timer);
             warm_ms = round < 0 && ms < warm_ms ? ms : warm_ms;
             best_ms[i] = round <= 0 || ms < best_ms[i] ? ms : best_ms[i];
@@ -84,25 +93,41 @@ static int quickest(Matmuls *matmuls, Plan *plan, const Candidate *candidates, i
     return best;
 }
 
+static void write_down(Matmuls *matmuls, const Plan *plan, const Candidate *candidate)
+{
+    ProductPlan *choice = &matmuls->chosen.plans[matmuls->chosen.count++];
+    choice->key = plan->key;
+    memcpy(choice->settings, candidate->settings, sizeof(choice->settings));
+}
+
 /* Choose for one plan, and write the choice down. One of which no algorithm can be made again stays as it
- * is: the library proposes it again. */
+ * is: the library proposes it again. Kernels of our own follow a product whose algorithm is chosen before
+ * them; if another candidate wins and nobody else has such a product, its choice is forgotten. */
 static void tune_plan(Matmuls *matmuls, Plan *plan, double deadline_ms, const Timer *timer)
 {
     Candidate candidates[CANDIDATES_MAX];
-    int count = matmuls_candidates(candidates, matmuls, plan), best = 0;
     const ProductKey *key = &plan->key;
-    if (count == 0 || matmuls->chosen.count == PLANS_MAX) {
+    int count = matmuls_candidates(candidates, matmuls, plan), best = 0, kept = matmuls->chosen.count;
+    if (count == 0 || kept + 2 > PLANS_MAX || plans_find(&matmuls->chosen, key)) {
         return;
+    }
+    int64_t simpler_uses = 1;
+    if (key->epilogue >= MATMUL_BIAS_GELU) {
+        Matmul simpler = matmuls_simpler(&plan->example);
+        Plan *of_simpler = matmuls_plan_of(matmuls, &simpler);
+        simpler_uses = of_simpler->uses;
+        tune_plan(matmuls, of_simpler, deadline_ms, timer);
     }
     if (count > 1 && clock_ms() < deadline_ms) {
         fill(plan->example.a, (int64_t)key->M * key->K, timer->stream);
         fill(plan->example.b, (int64_t)key->K * key->N, timer->stream);
         best = quickest(matmuls, plan, candidates, count, deadline_ms, timer);
     }
-    plan->algorithm = candidates[best].algorithm;
-    ProductPlan *choice = &matmuls->chosen.plans[matmuls->chosen.count++];
-    choice->key = *key;
-    memcpy(choice->settings, candidates[best].settings, sizeof(choice->settings));
+    matmuls_take(plan, &candidates[best]);
+    if (plan->is_found && simpler_uses == 0) {
+        matmuls->chosen.count = kept;
+    }
+    write_down(matmuls, plan, &candidates[best]);
 }
 
 /* ---- all of them --------------------------------------------------------------------------------------- */
@@ -129,9 +154,7 @@ void matmuls_tune(Matmuls *matmuls, double deadline_ms, cudaStream_t stream)
             }
         }
         is_done[next] = 1;
-        if (matmuls->plans[next].is_found) {
-            tune_plan(matmuls, &matmuls->plans[next], deadline_ms, &timer);
-        }
+        tune_plan(matmuls, &matmuls->plans[next], deadline_ms, &timer);
     }
     CUDA_CHECK(cudaEventDestroy(timer.begin));
     CUDA_CHECK(cudaEventDestroy(timer.end));
