@@ -241,8 +241,8 @@ static void add_embedding(Operations *list, const Settings &s)
     std::vector<int32_t> tokens = random_tokens(rows, s.V), starts((size_t)rows + 1),
                          positions((size_t)rows + 1);
     std::vector<int32_t> distinct((size_t)rows + 1), counters((size_t)V + 1);
-    TokenBins bins = {distinct.data(), starts.data(), positions.data(), counters.data(), 0, NULL, 0};
-    token_bins_fill(&bins, tokens.data(), rows, s.V);
+    TokenBins bins = {distinct.data(), starts.data(), positions.data(), counters.data(), 0, 0, NULL, 0, 0};
+    token_bins_fill(&bins, tokens.data(), rows, s.V, EMBEDDING_BIN_MAX);
     double distinct_bytes = (double)bins.count * s.C;
     EmbeddingForward forward = {values, to_device(tokens), wte, wpe, rows, s.T, s.C, 0, Dropout{}};
     list->push_back({"embedding", 1, 4.0 * (double)count + 4.0 * distinct_bytes, 0,
@@ -254,12 +254,15 @@ static void add_embedding(Operations *list, const Settings &s)
     on_device.tokens = to_device(distinct);
     on_device.starts = to_device(starts);
     on_device.positions = to_device(positions);
-    on_device.device_count = to_device({bins.count});
-    on_device.count_max = (int)std::min(rows, V);
+    on_device.device_counts = to_device({bins.count, bins.split_count});
+    on_device.count_max = (int)token_bins_count_max(rows, s.V, EMBEDDING_BIN_MAX);
+    on_device.split_max = (int)token_bins_split_max(rows, EMBEDDING_BIN_MAX);
+    float *partial = random_floats(embedding_partial_count(rows, s.C));
     TokenGradients out = {NULL, random_floats(V * s.C), NULL, 0};
     list->push_back(
-        {"embedding d_wte", 1, 4.0 * (double)count + 8.0 * distinct_bytes, 0,
-         [=](cudaStream_t stream) { embedding_backward_tokens(&out, &on_device, values, s.C, stream); }});
+        {"embedding d_wte", 1, 4.0 * (double)count + 8.0 * distinct_bytes, 0, [=](cudaStream_t stream) {
+             embedding_backward_tokens(&out, &on_device, values, s.C, partial, stream);
+         }});
 }
 
 static void add_elements(Operations *list, const Settings &s)
@@ -267,6 +270,9 @@ static void add_elements(Operations *list, const Settings &s)
     int chunk = logit_rows(s), Vp = padded_vocabulary(s);
     int64_t rows = rows_of(s), wide = 4 * rows * s.C;
     Tensor a = random_tensor(wide, DTYPE_BF16), b = random_tensor(wide, DTYPE_BF16);
+    int shared_bytes_max;
+    CUDA_CHECK(cudaDeviceGetAttribute(&shared_bytes_max, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0));
+    classifier_prepare(shared_bytes_max);
     Classifier classifier = {random_floats(rows),
                              random_tensor((int64_t)chunk * Vp, DTYPE_BF16),
                              to_device(random_tokens(chunk, s.V)),
@@ -274,7 +280,8 @@ static void add_elements(Operations *list, const Settings &s)
                              s.V,
                              Vp,
                              1.0f,
-                             1};
+                             1,
+                             shared_bytes_max};
     list->push_back({"classifier", (int)div_up(rows, chunk), 4.0 * chunk * Vp, 0,
                      [=](cudaStream_t stream) { classifier_rows(&classifier, stream); }});
     list->push_back(

@@ -34,8 +34,11 @@ static const Case cases[] = {
     {1, 64, 1, 64, DTYPE_BF16, 0},     {2, 65, 1, 64, DTYPE_BF16, 0},     {1, 130, 2, 64, DTYPE_BF16, 0},
     {1, 200, 1, 64, DTYPE_BF16, 0.1f}, {1, 65, 1, 96, DTYPE_BF16, 0.1f},  {1, 130, 1, 96, DTYPE_BF16, 0},
     {1, 130, 1, 128, DTYPE_BF16, 0},   {1, 63, 1, 128, DTYPE_BF16, 0.1f}, {1, 130, 1, 32, DTYPE_BF16, 0.1f},
-    {1, 17, 2, 40, DTYPE_BF16, 0.1f},  {1, 33, 1, 256, DTYPE_BF16, 0},    {1, 1, 2, 5, DTYPE_FP32, 0},
-    {2, 17, 2, 33, DTYPE_FP32, 0.1f},  {1, 65, 1, 64, DTYPE_FP32, 0},     {1, 64, 1, 80, DTYPE_FP32, 0.4f},
+    {1, 17, 2, 40, DTYPE_BF16, 0.1f},  {2, 70, 2, 48, DTYPE_BF16, 0},     {1, 130, 3, 80, DTYPE_BF16, 0.1f},
+    {1, 65, 2, 112, DTYPE_BF16, 0},    {2, 33, 3, 8, DTYPE_BF16, 0},      {1, 200, 1, 16, DTYPE_BF16, 0.1f},
+    {1, 65, 2, 120, DTYPE_BF16, 0.1f}, {1, 33, 2, 12, DTYPE_BF16, 0.1f},  {1, 20, 1, 136, DTYPE_BF16, 0},
+    {1, 33, 1, 256, DTYPE_BF16, 0},    {1, 1, 2, 5, DTYPE_FP32, 0},       {2, 17, 2, 33, DTYPE_FP32, 0.1f},
+    {1, 65, 1, 64, DTYPE_FP32, 0},     {1, 64, 1, 80, DTYPE_FP32, 0.4f},
 };
 
 /* What rounds: results and operands of the tensor cores to dtype, sums in fp32. */
@@ -315,7 +318,10 @@ static void check_case(const Case *c)
 static void check_cases(bool is_tensor)
 {
     for (const Case &c : cases) {
-        if ((c.dtype == DTYPE_BF16 && c.HS % 32 == 0 && c.HS <= 128) == is_tensor) {
+        CudaAttention shape = {c.B, c.T, c.NH, c.HS, c.dtype};
+        bool is_eligible = c.dtype == DTYPE_BF16 && c.HS % 8 == 0 && c.HS <= 128;
+        assert_int_equal(attention_is_on_tensor_cores(&shape), is_eligible);
+        if (is_eligible == is_tensor) {
             check_case(&c);
         }
     }

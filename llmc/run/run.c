@@ -52,6 +52,9 @@ static void print_run(const Run *run)
     model->backend->describe(&facts, model->model);
     options_print_summary(options, stdout);
     options_print_notices(options, stdout);
+    if (facts.shape_notice) {
+        printf("notice: %s\n", facts.shape_notice);
+    }
     printf("model: %s parameters on %s, %d threads, %s MiB\n",
            format_count(parameters, model_shape_parameters(&model->table.shape)), model->backend->name,
            omp_get_max_threads(), format_count(bytes, (int64_t)(facts.memory_bytes >> 20)));

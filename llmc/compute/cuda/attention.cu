@@ -135,7 +135,7 @@ static __global__ void __launch_bounds__(PLAIN_THREADS, 1)
     int row = (int)threadIdx.x / PLAIN_TILE, part = (int)threadIdx.x % PLAIN_TILE;
     int first = (int)blockIdx.y * PLAIN_TILE;
     int query = first + row;
-    float scale = 1.0f / sqrtf((float)shape.HS);
+    float scale = args.scale.natural;
     float sums[PLAIN_COLUMNS] = {};
     RunningSoftmax running = {-INFINITY, 0};
     load_rows(q, args.qkv + head.q, head.qkv_row, first, shape);
@@ -199,7 +199,7 @@ static __global__ void __launch_bounds__(PLAIN_THREADS, 1)
     float *d_scores = tiles.scores[0];
     int row = (int)threadIdx.x / PLAIN_TILE, part = (int)threadIdx.x % PLAIN_TILE;
     int first = (int)blockIdx.y * PLAIN_TILE;
-    float scale = 1.0f / sqrtf((float)shape.HS);
+    float scale = args.scale.natural;
     float sums[PLAIN_COLUMNS] = {};
     load_rows(q, args.qkv + head.q, head.qkv_row, first, shape);
     load_rows(d_out, args.d_out + head.out, head.qkv_row / 3, first, shape);
@@ -232,7 +232,7 @@ static __global__ void __launch_bounds__(PLAIN_THREADS, 1)
     float *weights = tiles.scores[0], *d_scores = tiles.scores[1];
     int row = (int)threadIdx.x / PLAIN_TILE, part = (int)threadIdx.x % PLAIN_TILE;
     int first = (int)blockIdx.y * PLAIN_TILE;
-    float scale = 1.0f / sqrtf((float)shape.HS);
+    float scale = args.scale.natural;
     float d_k[PLAIN_COLUMNS] = {}, d_v[PLAIN_COLUMNS] = {};
     load_rows(k, args.qkv + head.k, head.qkv_row, first, shape);
     load_rows(v, args.qkv + head.v, head.qkv_row, first, shape);
@@ -324,7 +324,8 @@ template <typename Number>
 static void forward_plain(void *out, float *lse, const void *qkv, const CudaAttention &shape,
                           const Dropout &dropout, cudaStream_t stream)
 {
-    AttentionForwardArgs<Number> args = {(Number *)out, lse, (const Number *)qkv, shape, dropout};
+    AttentionForwardArgs<Number> args = {(Number *)out,          lse,    (const Number *)qkv, shape,
+                                         attention_scale(shape), dropout};
     launch(attention_forward_plain<Number>, plain_grid(shape), PLAIN_THREADS,
            (size_t)plain_shared_bytes(shape.HS), stream, args);
 }
@@ -338,6 +339,7 @@ static AttentionBackwardArgs<Number> backward_args(const CudaAttentionBackward &
             (const Number *)args.qkv,
             (const float *)args.scratch,
             shape,
+            attention_scale(shape),
             *args.dropout};
 }
 
@@ -368,11 +370,17 @@ void attention_prepare(void)
     attention_d_queries_tensor_prepare();
 }
 
+bool attention_is_on_tensor_cores(const CudaAttention *shape)
+{
+    return attention_has_tensor_path(*shape);
+}
+
 void attention_forward_cuda(void *out, float *lse, const void *qkv, const CudaAttention *shape,
                             const Dropout *dropout, cudaStream_t stream)
 {
     if (attention_has_tensor_path(*shape)) {
-        TensorForwardArgs args = {(bf16 *)out, lse, (const bf16 *)qkv, *shape, *dropout};
+        TensorForwardArgs args = {(bf16 *)out, lse, (const bf16 *)qkv, *shape, attention_scale(*shape),
+                                  *dropout};
         attention_forward_tensor(args, stream);
     } else {
         WITH_TYPE(shape->dtype, forward_plain<T>(out, lse, qkv, *shape, *dropout, stream));

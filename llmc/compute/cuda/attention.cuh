@@ -1,6 +1,6 @@
 /* Causal multi-head attention on the GPU, the twin of llmc/compute/cpu/attention.h: the same shapes, the
- * same log-sum-exp, the same elements dropped. bf16 with a head size of 32, 64, 96 or 128 runs on the
- * tensor cores; fp32 and other head sizes take a plain path. No (T,T) matrix exists. The same bits every
+ * same log-sum-exp, the same elements dropped. bf16 with a head size of whole eights up to 128 runs
+ * on the tensor cores, as one of 32, 64, 96 or 128 does; fp32 and other head sizes take a plain path. No (T,T) matrix exists. The same bits every
  * run: each sum is made by one thread or warp in a fixed order, without atomics.
  *
  *
@@ -20,6 +20,9 @@ typedef struct CudaAttention {
     int B, T, NH, HS; /* C = NH * HS; HS at most ATTENTION_HEAD_SIZE_MAX */
     DType dtype;      /* of qkv, out and their gradients */
 } CudaAttention;
+
+/* Whether the tensor cores are used: where not, bf16 takes about ten times as long. */
+bool attention_is_on_tensor_cores(const CudaAttention *shape);
 
 /* Once for each GPU that a process uses, before the first call of the others. */
 void attention_prepare(void);

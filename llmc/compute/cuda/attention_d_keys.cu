@@ -37,9 +37,9 @@ static __device__ __forceinline__ void copy_queries(bf16 *q, bf16 *d_out, float 
                                                     const TensorBackwardArgs &args, const AttentionHead &head,
                                                     int first)
 {
-    copy_rows_async<Tile::HS, Tile::QUERIES>(q, args.qkv + head.q, head.qkv_row, first, args.shape.T);
+    copy_rows_async<Tile::HS, Tile::QUERIES>(q, args.qkv + head.q, head.qkv_row, first, args.shape);
     copy_rows_async<Tile::HS, Tile::QUERIES>(d_out, args.d_out + head.out, head.qkv_row / 3, first,
-                                             args.shape.T);
+                                             args.shape);
     copy_row_values_async<Tile::QUERIES>(rows, args.rows + head.rows, first, args.shape.T);
     copy_async_commit();
 }
@@ -50,7 +50,6 @@ static __device__ __forceinline__ void
 make_weights(float (&scores)[Tile::M][Tile::STEP / 8][4], const float *lse, const TensorBackwardArgs &args,
              const AttentionHead &head, int key, int query, bool is_diagonal)
 {
-    float scale = LOG2_E / sqrtf((float)Tile::HS);
 #pragma unroll
     for (int n = 0; n < Tile::STEP / 8; n++) {
         float2 lse_pair = *(const float2 *)(lse + n * 8);
@@ -59,7 +58,7 @@ make_weights(float (&scores)[Tile::M][Tile::STEP / 8][4], const float *lse, cons
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 float offset = i % 2 == 0 ? lse_pair.x : lse_pair.y;
-                scores[m][n][i] = exp2_fast(scores[m][n][i] * scale - offset);
+                scores[m][n][i] = exp2_fast(scores[m][n][i] * args.scale.log2 - offset);
                 int own_query = query + n * 8 + i % 2;
                 int own_key = key + m * 16 + i / 2 * 8;
                 if (is_diagonal && key - query > n * 8 + i % 2 - m * 16 - i / 2 * 8) {
@@ -135,8 +134,8 @@ static __global__ void __launch_bounds__(TILE_THREADS, 2) attention_d_keys_kerne
     int warp_row = (int)threadIdx.x / WARP * M * 16;
     int warp_key = first + warp_row;
 
-    copy_rows_async<Tile::HS, Tile::KEYS>(shared_k, args.qkv + head.k, head.qkv_row, first, T);
-    copy_rows_async<Tile::HS, Tile::KEYS>(shared_v, args.qkv + head.v, head.qkv_row, first, T);
+    copy_rows_async<Tile::HS, Tile::KEYS>(shared_k, args.qkv + head.k, head.qkv_row, first, args.shape);
+    copy_rows_async<Tile::HS, Tile::KEYS>(shared_v, args.qkv + head.v, head.qkv_row, first, args.shape);
     copy_queries<Tile>(q, d_out, rows, args, head, first);
     KeysState<Tile> state = {shared_k + warp_row * Tile::STRIDE, shared_v + warp_row * Tile::STRIDE, {}, {}};
     copy_async_wait<0>();
@@ -164,12 +163,12 @@ static __global__ void __launch_bounds__(TILE_THREADS, 2) attention_d_keys_kerne
     float k_factors[M][2], v_factors[M][2];
 #pragma unroll
     for (int m = 0; m < M; m++) {
-        k_factors[m][0] = k_factors[m][1] = 1.0f / sqrtf((float)Tile::HS);
+        k_factors[m][0] = k_factors[m][1] = args.scale.natural;
         v_factors[m][0] = v_factors[m][1] = 1.0f;
     }
-    store_rows<Tile::HS>(args.d_qkv + head.k, head.qkv_row, warp_key, T, state.d_k, k_factors,
+    store_rows<Tile::HS>(args.d_qkv + head.k, head.qkv_row, warp_key, args.shape, state.d_k, k_factors,
                          shared_k + warp_row * Tile::STRIDE);
-    store_rows<Tile::HS>(args.d_qkv + head.v, head.qkv_row, warp_key, T, state.d_v, v_factors,
+    store_rows<Tile::HS>(args.d_qkv + head.v, head.qkv_row, warp_key, args.shape, state.d_v, v_factors,
                          shared_v + warp_row * Tile::STRIDE);
 }
 

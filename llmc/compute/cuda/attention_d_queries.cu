@@ -28,9 +28,9 @@ struct QueriesState {
 /* Scores become weights. `ahead`: how far this lane's first key is after its first query. */
 template <typename Tile>
 static __device__ __forceinline__ void make_weights(float (&scores)[Tile::M][Tile::STEP / 8][4],
-                                                    const float *rows, int ahead, bool is_diagonal)
+                                                    const float *rows, float scale, int ahead,
+                                                    bool is_diagonal)
 {
-    float scale = LOG2_E / sqrtf((float)Tile::HS);
 #pragma unroll
     for (int m = 0; m < Tile::M; m++) {
 #pragma unroll
@@ -81,7 +81,7 @@ static __device__ __forceinline__ void attend_step(QueriesState<Tile> &state, co
     float weights[M][N][4] = {}, d_scores[M][N][4] = {};
     multiply_transposed<Tile::HS>(weights, state.q, k);
     int query = warp_query + lane / 4, key = first_key + lane % 4 * 2;
-    make_weights<Tile>(weights, rows, key - query, first_key + Tile::STEP - 1 > warp_query);
+    make_weights<Tile>(weights, rows, args.scale.log2, key - query, first_key + Tile::STEP - 1 > warp_query);
     if (Tile::HAS_DROPOUT) {
         mark_dropped<Tile>(weights, args.dropout, head.first_element + (int64_t)query * args.shape.T + key,
                            args.shape.T);
@@ -108,8 +108,8 @@ template <typename Tile>
 static __device__ __forceinline__ void copy_keys(bf16 *k, bf16 *v, const TensorBackwardArgs &args,
                                                  const AttentionHead &head, int first)
 {
-    copy_rows_async<Tile::HS, Tile::KEYS>(k, args.qkv + head.k, head.qkv_row, first, args.shape.T);
-    copy_rows_async<Tile::HS, Tile::KEYS>(v, args.qkv + head.v, head.qkv_row, first, args.shape.T);
+    copy_rows_async<Tile::HS, Tile::KEYS>(k, args.qkv + head.k, head.qkv_row, first, args.shape);
+    copy_rows_async<Tile::HS, Tile::KEYS>(v, args.qkv + head.v, head.qkv_row, first, args.shape);
     copy_async_commit();
 }
 
@@ -131,8 +131,9 @@ static __global__ void __launch_bounds__(TILE_THREADS, 2) attention_d_queries_ke
     int warp_query = first + warp_row;
     int end = first + Tile::QUERIES < T ? first + Tile::QUERIES : T; /* of the keys */
 
-    copy_rows_async<Tile::HS, Tile::QUERIES>(q, args.qkv + head.q, head.qkv_row, first, T);
-    copy_rows_async<Tile::HS, Tile::QUERIES>(d_out, args.d_out + head.out, head.qkv_row / 3, first, T);
+    copy_rows_async<Tile::HS, Tile::QUERIES>(q, args.qkv + head.q, head.qkv_row, first, args.shape);
+    copy_rows_async<Tile::HS, Tile::QUERIES>(d_out, args.d_out + head.out, head.qkv_row / 3, first,
+                                             args.shape);
     copy_row_values_async<Tile::QUERIES>(rows, args.rows + head.rows, first, T);
     copy_keys<Tile>(k, v, args, head, 0);
     copy_async_wait<0>();
@@ -162,9 +163,9 @@ static __global__ void __launch_bounds__(TILE_THREADS, 2) attention_d_queries_ke
     float factors[M][2];
 #pragma unroll
     for (int m = 0; m < M; m++) {
-        factors[m][0] = factors[m][1] = 1.0f / sqrtf((float)Tile::HS);
+        factors[m][0] = factors[m][1] = args.scale.natural;
     }
-    store_rows<Tile::HS>(args.d_qkv + head.q, head.qkv_row, warp_query, T, state.d_q, factors,
+    store_rows<Tile::HS>(args.d_qkv + head.q, head.qkv_row, warp_query, args.shape, state.d_q, factors,
                          q + warp_row * Tile::STRIDE);
 }
 

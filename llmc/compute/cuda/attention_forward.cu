@@ -28,9 +28,9 @@ struct ForwardState {
 
 /* Scores become weights relative to the new maximum; what was summed before is brought to it. */
 template <typename Tile>
-static __device__ __forceinline__ void softmax_step(ForwardState<Tile> &state, float (&scores)[Tile::M][8][4])
+static __device__ __forceinline__ void softmax_step(ForwardState<Tile> &state, float (&scores)[Tile::M][8][4],
+                                                    float scale)
 {
-    float scale = LOG2_E / sqrtf((float)Tile::HS); /* of 2^x in place of e^x */
 #pragma unroll
     for (int m = 0; m < Tile::M; m++) {
 #pragma unroll
@@ -114,7 +114,7 @@ static __device__ __forceinline__ void attend(ForwardState<Tile> &state, const b
     if (first_key + Tile::KEYS - 1 > warp_query) {
         mask_scores(scores, key - query);
     }
-    softmax_step<Tile>(state, scores);
+    softmax_step<Tile>(state, scores, args.scale.log2);
     if (Tile::HAS_DROPOUT) {
         drop_weights(scores, args.dropout, head.first_element, args.shape.T, query, key);
     }
@@ -130,7 +130,6 @@ forward_finish(ForwardState<Tile> &state, const TensorForwardArgs &args, const A
 {
     constexpr int M = Tile::M;
     int lane = (int)threadIdx.x % WARP;
-    float natural_scale = 1.0f / sqrtf((float)Tile::HS);
     float factors[M][2];
 #pragma unroll
     for (int m = 0; m < M; m++) {
@@ -140,11 +139,11 @@ forward_finish(ForwardState<Tile> &state, const TensorForwardArgs &args, const A
             float total = quad_sum(state.total[m][half]);
             factors[m][half] = 1.0f / total;
             if (lane % 4 == 0 && query < args.shape.T) {
-                args.lse[head.lse + query] = state.maximum[m][half] * natural_scale + logf(total);
+                args.lse[head.lse + query] = state.maximum[m][half] * args.scale.natural + logf(total);
             }
         }
     }
-    store_rows<Tile::HS>(args.out + head.out, head.qkv_row / 3, warp_query, args.shape.T, state.sums, factors,
+    store_rows<Tile::HS>(args.out + head.out, head.qkv_row / 3, warp_query, args.shape, state.sums, factors,
                          staging);
 }
 
@@ -163,9 +162,9 @@ static __global__ void __launch_bounds__(TILE_THREADS, 2) attention_forward_kern
     int warp_row = (int)threadIdx.x / WARP * Tile::M * 16;
     int end = first + Tile::QUERIES < T ? first + Tile::QUERIES : T; /* of the keys */
 
-    copy_rows_async<Tile::HS, Tile::QUERIES>(q, args.qkv + head.q, head.qkv_row, first, T);
-    copy_rows_async<Tile::HS, Tile::KEYS>(k, args.qkv + head.k, head.qkv_row, 0, T);
-    copy_rows_async<Tile::HS, Tile::KEYS>(v, args.qkv + head.v, head.qkv_row, 0, T);
+    copy_rows_async<Tile::HS, Tile::QUERIES>(q, args.qkv + head.q, head.qkv_row, first, args.shape);
+    copy_rows_async<Tile::HS, Tile::KEYS>(k, args.qkv + head.k, head.qkv_row, 0, args.shape);
+    copy_rows_async<Tile::HS, Tile::KEYS>(v, args.qkv + head.v, head.qkv_row, 0, args.shape);
     copy_async_commit();
     ForwardState<Tile> state = {};
 #pragma unroll
@@ -180,9 +179,9 @@ static __global__ void __launch_bounds__(TILE_THREADS, 2) attention_forward_kern
         int next = now ^ 1;
         if (key + Tile::KEYS < end) {
             copy_rows_async<Tile::HS, Tile::KEYS>(k + next * Tile::KEY_ELEMENTS, args.qkv + head.k,
-                                                  head.qkv_row, key + Tile::KEYS, T);
+                                                  head.qkv_row, key + Tile::KEYS, args.shape);
             copy_rows_async<Tile::HS, Tile::KEYS>(v + next * Tile::KEY_ELEMENTS, args.qkv + head.v,
-                                                  head.qkv_row, key + Tile::KEYS, T);
+                                                  head.qkv_row, key + Tile::KEYS, args.shape);
             copy_async_commit();
         }
         if (key < first + warp_row + Tile::M * 16) { /* else no query of this warp sees a key of the tile */

@@ -45,6 +45,17 @@ static __device__ __forceinline__ AttentionHead attention_head(const CudaAttenti
     return head;
 }
 
+/* Of scores. Zeros after a head do not change it. */
+struct AttentionScale {
+    float natural; /* 1 / sqrt(HS) */
+    float log2;    /* for powers of 2 in place of e */
+};
+
+static inline AttentionScale attention_scale(const CudaAttention &shape)
+{
+    return {1.0f / sqrtf((float)shape.HS), LOG2_E / sqrtf((float)shape.HS)};
+}
+
 /* What kernels take. Number: bf16 on the tensor cores, what WITH_TYPE says on the plain path. */
 template <typename Number>
 struct AttentionForwardArgs {
@@ -52,6 +63,7 @@ struct AttentionForwardArgs {
     float *lse;
     const Number *qkv;
     CudaAttention shape;
+    AttentionScale scale;
     Dropout dropout;
 };
 
@@ -61,6 +73,7 @@ struct AttentionBackwardArgs {
     const Number *d_out, *qkv;
     const float *rows; /* (B,NH,2,padded T): what attention_row_values() makes */
     CudaAttention shape;
+    AttentionScale scale;
     Dropout dropout;
 };
 
@@ -69,11 +82,12 @@ struct AttentionBackwardArgs {
 typedef AttentionForwardArgs<bf16> TensorForwardArgs;
 typedef AttentionBackwardArgs<bf16> TensorBackwardArgs;
 
-/* Offsets within a batch row are 32-bit there: they live in registers, which are scarce. */
+/* Kernels are made for heads of 32, 64, 96 and 128; others of whole 16 bytes are read as if zeros followed.
+ * Offsets within a batch row are 32-bit there: they live in registers, which are scarce. */
 static inline bool attention_has_tensor_path(const CudaAttention &shape)
 {
     int64_t row_elements = (int64_t)shape.T * 3 * shape.NH * shape.HS;
-    return shape.dtype == DTYPE_BF16 && shape.HS % 32 == 0 && shape.HS <= 128 && row_elements <= INT32_MAX;
+    return shape.dtype == DTYPE_BF16 && shape.HS % 8 == 0 && shape.HS <= 128 && row_elements <= INT32_MAX;
 }
 
 void attention_forward_tensor_prepare(void);

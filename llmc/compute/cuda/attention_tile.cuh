@@ -23,10 +23,11 @@ static constexpr int tile_row_groups(int HS, bool has_dropout)
 
 /* ---- copies ------------------------------------------------------------------------------------------ */
 
-/* Start to copy rows first .. first + ROWS - 1 of a head; rows from T on become zeros. */
+/* Start to copy rows first .. first + ROWS - 1 of a head; rows from T on, and the columns that a smaller head
+ * lacks, become zeros. */
 template <int HS, int ROWS>
 static __device__ __forceinline__ void copy_rows_async(bf16 *shared, const bf16 *head, int row_elements,
-                                                       int first, int T)
+                                                       int first, const CudaAttention &shape)
 {
     constexpr int CHUNKS = HS / 8;                       /* 16 bytes each */
     constexpr bool IS_EVEN = TILE_THREADS % CHUNKS == 0; /* a thread keeps to its column */
@@ -36,7 +37,7 @@ static __device__ __forceinline__ void copy_rows_async(bf16 *shared, const bf16 
     for (int i = 0; i < ROWS * CHUNKS; i += TILE_THREADS) {
         int row = IS_EVEN ? thread / CHUNKS + i / CHUNKS : (i + thread) / CHUNKS;
         int column = (IS_EVEN ? thread % CHUNKS : (i + thread) % CHUNKS) * 8;
-        bool is_valid = first + row < T;
+        bool is_valid = first + row < shape.T && column < shape.HS;
         copy_async_16(shared + row * (HS + TILE_PAD) + column,
                       head + (is_valid ? first + row : 0) * row_elements + column, is_valid);
     }
@@ -60,9 +61,9 @@ static __device__ __forceinline__ void copy_row_values_async(float *shared, cons
 /* Store a warp's accumulators, times a factor for each row, as rows of bf16. They pass through `shared`, rows
  * of the warp's own, so that each lane writes 16 bytes. All threads of the block take part. */
 template <int HS, int M>
-static __device__ __forceinline__ void store_rows(bf16 *head, int row_elements, int first, int T,
-                                                  const float (&sums)[M][HS / 8][4],
-                                                  const float (&factors)[M][2], bf16 *shared)
+static __device__ __forceinline__ void
+store_rows(bf16 *head, int row_elements, int first, const CudaAttention &shape,
+           const float (&sums)[M][HS / 8][4], const float (&factors)[M][2], bf16 *shared)
 {
     constexpr int CHUNKS = HS / 8;
     int lane = (int)threadIdx.x % WARP;
@@ -83,7 +84,7 @@ static __device__ __forceinline__ void store_rows(bf16 *head, int row_elements, 
     for (int i = 0; i < M * 16 * CHUNKS; i += WARP) {
         int row = (i + lane) / CHUNKS;
         int column = (i + lane) % CHUNKS * 8;
-        if (first + row < T) {
+        if (first + row < shape.T && column < shape.HS) {
             *(uint4 *)(head + (first + row) * row_elements + column) =
                 *(const uint4 *)(shared + row * (HS + TILE_PAD) + column);
         }
@@ -245,7 +246,7 @@ static __device__ __forceinline__ float score_gradient(float weight, float d_wei
 
 /* ---- choice of a kernel ------------------------------------------------------------------------------ */
 
-/* What is compiled for one head size: without dropout, and with. */
+/* What is compiled for one head size: without dropout, and with. It serves smaller ones, down to the next. */
 template <typename Args>
 struct TensorPath {
     int HS;
@@ -265,11 +266,11 @@ static void tensor_path_prepare(const TensorPath<Args> (&paths)[COUNT])
 template <typename Args, int COUNT>
 static void tensor_path_run(const TensorPath<Args> (&paths)[COUNT], const Args &args, cudaStream_t stream)
 {
-    for (int i = 0; i < COUNT; i++) {
-        if (paths[i].HS == args.shape.HS) {
-            paths[i].run[args.dropout.probability > 0](args, stream);
-        }
+    int i = 0;
+    while (paths[i].HS < args.shape.HS) {
+        i++;
     }
+    paths[i].run[args.dropout.probability > 0](args, stream);
 }
 
 #endif

@@ -130,6 +130,7 @@ static void backward_head(Model *model, const SlotContext *context)
         classifier.Vp = model->Vp;
         classifier.scale = (float)(1.0 / ((double)model->config.slots_per_step * (double)BT));
         classifier.has_gradient = 1;
+        classifier.shared_bytes_max = model->shared_bytes_max;
         classifier_rows(&classifier, model->stream);
         backward_input(model, tensor_at(model->backward.d_narrow, first * C), classifier.logits, wte, rows);
         backward_weight(model, d_wte, classifier.logits, tensor_at(model->final_ln, first * C), wte, rows,
@@ -240,7 +241,7 @@ static void backward_embedding(Model *model, const SlotContext *context)
     out.bad = model->tail + TAIL_BAD;
     out.limit = bad_limit(model);
     TokenBins bins = cuda_model_bins(model);
-    embedding_backward_tokens(&out, &bins, d_out, (int)C, model->stream);
+    embedding_backward_tokens(&out, &bins, d_out, (int)C, model->backward.partial, model->stream);
     range_done(model, wte, wte, context);
 }
 

@@ -1,7 +1,7 @@
 #include "llmc/compute/cuda/columns.cuh"
 
-/* A block of THREADS threads takes so many columns, or four times as many, and this many rows. */
-enum { THREADS = 64, COLUMN_ROWS = 256 };
+/* A block takes so many columns, or four times as many, and COLUMN_ROWS rows. */
+enum { THREADS = 64 };
 
 int64_t column_partial_count(int64_t rows, int columns)
 {

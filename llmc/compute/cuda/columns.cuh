@@ -4,6 +4,9 @@
 
 #include "llmc/compute/cuda/values.cuh"
 
+/* rows at most: so many a block, and the blocks that a grid may have in y. */
+enum { COLUMN_ROWS = 256, COLUMN_ROWS_MAX = COLUMN_ROWS * GRID_Y_MAX };
+
 /* out (columns) fp32 = or += sum over rows of inp (rows,columns).
  *   partial   column_partial_count(rows, columns) fp32 of scratch
  * Asynchronous. Bound by memory: one read of inp. */
