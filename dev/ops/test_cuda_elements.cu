@@ -479,23 +479,43 @@ static void test_column_sums(void **state)
     }
 }
 
+/* Two of three sums, from the middle of longer rows. */
+static void check_parts(int count, int columns, bool accumulates)
+{
+    char where[120];
+    const int stride = 3 * columns + 41, first = 33;
+    Floats parts = normal_values((size_t)count * stride, 1, 1), before = normal_values((size_t)columns, 1, 2);
+    Device<float> d_parts(parts), left(accumulates ? before : Floats((size_t)columns, NAN)),
+        right(accumulates ? before : Floats((size_t)columns, NAN));
+    ColumnParts args = {d_parts.data + first,         count, stride, columns, accumulates,
+                        {left.data, NULL, right.data}};
+    column_parts_sum(&args, 0);
+    Expected e[2] = {Expected((size_t)columns), Expected((size_t)columns)};
+    for (int i = 0; i < 2 * columns; i++) {
+        size_t column = (size_t)(i % columns);
+        double sum = accumulates ? before[column] : 0, size = fabs(sum);
+        for (int part = 0; part < count; part++) {
+            double value =
+                parts[(size_t)part * stride + first + column + (i < columns ? 0 : 2 * (size_t)columns)];
+            sum += value;
+            size += fabs(value);
+        }
+        e[i / columns].set(column, sum, U * (count + 1) * size);
+    }
+    snprintf(where, sizeof(where), "%d parts of %d columns, accumulates %d", count, columns, accumulates);
+    check_tensor(where, "left", left.read(), e[0]);
+    check_tensor(where, "right", right.read(), e[1]);
+}
+
 static void test_parts_of_columns(void **state)
 {
     (void)state;
-    const int count = 9, stride = 301, first = 130, columns = 171;
-    Floats parts = normal_values((size_t)count * stride, 1, 1);
-    Device<float> d_parts(parts), out((size_t)columns);
-    ColumnParts args = {d_parts.data, count, stride, 0};
-    column_parts_sum(out.data, &args, first, columns, 0);
-    Expected e((size_t)columns);
-    for (int i = 0; i < columns; i++) {
-        for (int part = 0; part < count; part++) {
-            double value = parts[(size_t)part * stride + (size_t)(first + i)];
-            e.value[(size_t)i] += value;
-            e.bound[(size_t)i] += U * count * fabs(value);
-        }
+    for (bool accumulates : {false, true}) {
+        check_parts(1, 1, accumulates);
+        check_parts(9, 171, accumulates);
+        check_parts(16, 32, accumulates);
+        check_parts(301, 33, accumulates);
     }
-    check_tensor("columns 130 to 300 of 9 parts", "out", out.read(), e);
 }
 
 int main(void)

@@ -68,6 +68,23 @@ static void test_decoding_a_long_context(void **state)
     cuda_model_release(model);
 }
 
+/* As few chunks as there is room for, all of whole tiles and as equal as those allow. */
+static void test_chunks_of_logits(void **state)
+{
+    (void)state;
+    ModelConfig config = config_of(1100, 1100);
+    Model *model = create(&config);
+    const int64_t row_bytes = (int64_t)model->Vp * (int64_t)sizeof(float), whole_bytes = model->logits_bytes;
+    const int64_t cases[][2] = {{1, 1},     {200, 200},  {256, 256},  {300, 256},   {511, 256},
+                                {600, 512}, {1000, 768}, {1099, 768}, {1100, 1100}, {5000, 1100}};
+    assert_int_equal(whole_bytes, 1100 * row_bytes);
+    for (const int64_t(&one)[2] : cases) {
+        model->logits_bytes = one[0] * row_bytes;
+        assert_int_equal(cuda_model_logit_rows(model, DTYPE_FP32), one[1]);
+    }
+    cuda_model_release(model);
+}
+
 static void test_too_long_rows_are_refused(void **state)
 {
     (void)state;
@@ -85,6 +102,7 @@ static void test_too_long_rows_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_decoding_a_long_context),
+                                       cmocka_unit_test(test_chunks_of_logits),
                                        cmocka_unit_test(test_too_long_rows_are_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

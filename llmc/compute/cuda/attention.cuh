@@ -40,10 +40,14 @@ typedef struct CudaAttentionBackward {
     const void *out;        /* (B,T,C) dtype, of forward */
     const float *lse;       /* (B,NH,T) fp32, of forward */
     void *scratch;          /* attention_scratch_bytes(shape) */
+    float *d_bias;          /* (3C) = or += the sum of d_qkv over all tokens */
+    float *partial;         /* attention_partial_count(shape) fp32 of scratch */
+    int accumulates;        /* d_bias: += */
     const Dropout *dropout; /* the same as forward's */
 } CudaAttentionBackward;
 
 int64_t attention_scratch_bytes(const CudaAttention *shape);
+int64_t attention_partial_count(const CudaAttention *shape);
 
 /* Bound by arithmetic: 5*B*NH*T*T*HS operations. Does 7: gradients of keys and values come from one kernel,
  * that of queries from another, and both make the probabilities again, so that no sum crosses blocks. */

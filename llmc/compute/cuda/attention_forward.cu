@@ -26,23 +26,67 @@ struct ForwardState {
     float maximum[M][2], total[M][2];
 };
 
-/* Scores become weights relative to the new maximum; what was summed before is brought to it. */
-template <typename Tile>
-static __device__ __forceinline__ void softmax_step(ForwardState<Tile> &state, float (&scores)[Tile::M][8][4],
-                                                    float scale)
+/* How far a score may rise above the row's maximum, in powers of 2, before what was summed is brought to a new
+ * one: weights up to 2^8 cost neither range nor precision, as all are divided by their sum. */
+static const float MAXIMUM_SLACK = 8;
+
+static __device__ __forceinline__ bool is_above(float score, float maximum, float scale)
 {
+    return (score - maximum) * scale > MAXIMUM_SLACK;
+}
+
+/* Raise the maximum of rows whose scores are far above it; what was summed before is brought to it. */
+template <typename Tile>
+static __device__ __forceinline__ void raise_maximum(ForwardState<Tile> &state,
+                                                     const float (&scores)[Tile::M][8][4], float scale)
+{
+    float maximum[Tile::M][2];
+    bool is_raised = false;
 #pragma unroll
     for (int m = 0; m < Tile::M; m++) {
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            float maximum = scores[m][0][half * 2];
+            maximum[m][half] = scores[m][0][half * 2];
 #pragma unroll
             for (int n = 0; n < 8; n++) {
-                maximum = fmaxf(maximum, fmaxf(scores[m][n][half * 2], scores[m][n][half * 2 + 1]));
+                maximum[m][half] =
+                    fmaxf(maximum[m][half], fmaxf(scores[m][n][half * 2], scores[m][n][half * 2 + 1]));
             }
-            maximum = fmaxf(state.maximum[m][half], quad_max(maximum));
-            float factor = exp2_fast((state.maximum[m][half] - maximum) * scale);
-            float offset = maximum * scale;
+            is_raised |= is_above(maximum[m][half], state.maximum[m][half], scale);
+        }
+    }
+    if (!__any_sync(0xffffffffu, is_raised)) {
+        return;
+    }
+#pragma unroll
+    for (int m = 0; m < Tile::M; m++) {
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float highest = quad_max(maximum[m][half]);
+            highest = is_above(highest, state.maximum[m][half], scale) ? highest : state.maximum[m][half];
+            float factor = exp2_fast((state.maximum[m][half] - highest) * scale);
+            state.maximum[m][half] = highest;
+            state.total[m][half] *= factor;
+#pragma unroll
+            for (int n = 0; n < Tile::HS / 8; n++) {
+                state.sums[m][n][half * 2] *= factor;
+                state.sums[m][n][half * 2 + 1] *= factor;
+            }
+        }
+    }
+}
+
+/* Scores become weights relative to the maximum. */
+template <typename Tile>
+static __device__ __forceinline__ void softmax_step(ForwardState<Tile> &state, float (&scores)[Tile::M][8][4],
+                                                    float scale)
+{
+    raise_maximum<Tile>(state, scores, scale);
+#pragma unroll
+    for (int m = 0; m < Tile::M; m++) {
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float offset = state.maximum[m][half] * scale;
             float sum = 0;
 #pragma unroll
             for (int n = 0; n < 8; n++) {
@@ -52,13 +96,7 @@ static __device__ __forceinline__ void softmax_step(ForwardState<Tile> &state, f
                     sum += scores[m][n][i];
                 }
             }
-            state.maximum[m][half] = maximum;
-            state.total[m][half] = state.total[m][half] * factor + sum;
-#pragma unroll
-            for (int n = 0; n < Tile::HS / 8; n++) {
-                state.sums[m][n][half * 2] *= factor;
-                state.sums[m][n][half * 2 + 1] *= factor;
-            }
+            state.total[m][half] += sum;
         }
     }
 }

@@ -39,11 +39,11 @@ static __device__ __forceinline__ void copy_rows_async(bf16 *shared, const bf16 
         int column = (IS_EVEN ? thread % CHUNKS : (i + thread) % CHUNKS) * 8;
         bool is_valid = first + row < shape.T && column < shape.HS;
         copy_async_16(shared + row * (HS + TILE_PAD) + column,
-                      head + (is_valid ? first + row : 0) * row_elements + column, is_valid);
+                      head + (is_valid ? (first + row) * row_elements + column : 0), is_valid);
     }
 }
 
-/* Start to copy what backward needs of ROWS queries: lse in powers of 2, then delta. `rows` is the head's. */
+/* Start to copy what d_keys needs of ROWS queries: lse in powers of 2, then delta. `rows` is the head's. */
 template <int ROWS>
 static __device__ __forceinline__ void copy_row_values_async(float *shared, const float *rows, int first,
                                                              int T)
@@ -88,6 +88,45 @@ store_rows(bf16 *head, int row_elements, int first, const CudaAttention &shape,
             *(uint4 *)(head + (first + row) * row_elements + column) =
                 *(const uint4 *)(shared + row * (HS + TILE_PAD) + column);
         }
+    }
+}
+
+/* The sums over a warp's rows of its accumulators, times a factor, into `shared`, (HS) a warp. */
+template <int HS, int M>
+static __device__ __forceinline__ void sum_rows(float *shared, const float (&sums)[M][HS / 8][4],
+                                                float factor)
+{
+    constexpr int COUNT = HS / 4, LEFT = COUNT / 8; /* of a lane, before and after lanes share them out */
+    int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP;
+    float columns[COUNT];
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+        columns[i] = 0;
+#pragma unroll
+        for (int m = 0; m < M; m++) {
+            columns[i] += sums[m][i / 2][i % 2] + sums[m][i / 2][2 + i % 2];
+        }
+    }
+    scatter_sums<4>(columns, lane);
+#pragma unroll
+    for (int k = 0; k < LEFT; k++) {
+        int i = lane / 4 * LEFT + k;
+        shared[warp * HS + i / 2 * 8 + lane % 4 * 2 + i % 2] = columns[k] * factor;
+    }
+}
+
+/* What the block's warps left there, added in their order, into the head's columns of a part. */
+template <int HS>
+static __device__ __forceinline__ void store_sums(float *part, const float *shared, int columns)
+{
+    static_assert(HS <= TILE_THREADS, "a thread has one column");
+    int i = (int)threadIdx.x;
+    if (i < columns) {
+        float sum = 0;
+        for (int warp = 0; warp < TILE_WARPS; warp++) {
+            sum += shared[warp * HS + i];
+        }
+        part[i] = sum;
     }
 }
 
@@ -242,6 +281,13 @@ static __device__ __forceinline__ float score_gradient(float weight, float d_wei
         return fabsf(weight) * ((weight > 0.0f ? d_weight * kept_factor : 0.0f) - delta);
     }
     return weight * (d_weight - delta);
+}
+
+/* Where the sums over a tile's tokens of a head's d_q begin; d_k's and d_v's follow, each (C) on. */
+static __device__ __forceinline__ float *parts_of(const TensorBackwardArgs &args, const AttentionHead &head,
+                                                  int tiles, int tile)
+{
+    return args.parts + ((int64_t)head.b * tiles + tile) * head.qkv_row + head.column;
 }
 
 /* ---- choice of a kernel ------------------------------------------------------------------------------ */

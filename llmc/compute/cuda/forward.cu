@@ -172,11 +172,13 @@ TokenBins cuda_model_bins(const Model *model)
 int64_t cuda_model_logit_rows(const Model *model, DType type)
 {
     int64_t rows = model->logits_bytes / ((int64_t)model->Vp * dtype_bytes(type));
-    int64_t BT = model_rows(model);
-    if (rows > LOGIT_ROWS_MULTIPLE) { /* whole tiles of products, and chunks that begin at aligned rows */
-        rows -= rows % LOGIT_ROWS_MULTIPLE;
+    int64_t BT = model_rows(model), multiple = LOGIT_ROWS_MULTIPLE;
+    if (rows >= BT || rows <= multiple) {
+        return rows < BT ? rows : BT;
     }
-    return rows < BT ? rows : BT;
+    rows -= rows % multiple; /* whole tiles of products, and chunks that begin at aligned rows */
+    int64_t chunks = div_up(BT, rows);
+    return div_up(div_up(BT, chunks), multiple) * multiple; /* all chunks alike */
 }
 
 void cuda_model_logits(Model *model, Tensor ln, int64_t first, int64_t rows, DType type)

@@ -8,7 +8,8 @@
 #include "llmc/compute/cuda/embedding.cuh"
 #include "llmc/compute/cuda/layernorm.cuh"
 
-static const int64_t LOGIT_BYTES_MAX = 512 << 20, FP32_LOGIT_ROWS = 256, BLOCK_ALIGNMENT = 256;
+static const int64_t LOGIT_BYTES_STEP = 512 << 20, LOGIT_STEPS_MAX = 4, LOGIT_MEMORY_SHARE = 32;
+static const int64_t FP32_LOGIT_ROWS = 256, BLOCK_ALIGNMENT = 256;
 enum { EMBEDDING_MAX = 6144 };
 static const double AUTOTUNE_MS = 1500;
 /* Left for what cuBLASLt loads when its kernels are first used, and for NCCL's channels. Not measured. */
@@ -97,6 +98,17 @@ static void alloc_block(Model *model, BlockActivations *block)
     block->gelu = cuda_model_tensor(model, BT * 4 * C, type);
 }
 
+/* What logits may take: fewer chunks of rows read and add wte's gradient less often. By what the GPU has in all,
+ * not by what is free, as how gradients are added decides their last bits. */
+static int64_t logit_bytes_max(void)
+{
+    size_t available, total;
+    CUDA_CHECK(cudaMemGetInfo(&available, &total));
+    int64_t steps = (int64_t)total / LOGIT_MEMORY_SHARE / LOGIT_BYTES_STEP;
+    steps = steps > LOGIT_STEPS_MAX ? LOGIT_STEPS_MAX : steps;
+    return largest(1, steps) * LOGIT_BYTES_STEP;
+}
+
 /* Training keeps every block's activations; without gradients the blocks take turns in one set. */
 static void alloc_activations(Model *model)
 {
@@ -115,7 +127,7 @@ static void alloc_activations(Model *model)
         }
     }
     int64_t row_bytes = (int64_t)model->Vp * dtype_bytes(type);
-    int64_t rows = largest(1, LOGIT_BYTES_MAX / row_bytes);
+    int64_t rows = largest(1, logit_bytes_max() / row_bytes);
     rows = rows < BT ? rows : BT;
     int64_t fp32_rows = BT < FP32_LOGIT_ROWS ? BT : FP32_LOGIT_ROWS;
     model->logits_bytes = largest(rows * row_bytes, fp32_rows * model->Vp * (int64_t)sizeof(float));
@@ -138,7 +150,9 @@ static void alloc_backward(Model *model)
     backward->d_wide = cuda_model_tensor(model, BT * 4 * C, type);
     int64_t partial_count =
         largest(column_partial_count(BT, (int)(4 * C)), layernorm_partial_count(BT, (int)C));
-    backward->partial = alloc_floats(model, largest(partial_count, embedding_partial_count(BT, (int)C)));
+    partial_count = largest(partial_count, embedding_partial_count(BT, (int)C));
+    partial_count = largest(partial_count, attention_partial_count(&attention));
+    backward->partial = alloc_floats(model, partial_count);
     backward->attention = cuda_model_alloc(model, attention_scratch_bytes(&attention), 1);
 }
 
@@ -284,7 +298,6 @@ static void prepare_kernels(Model *model)
     model->shared_bytes_max = shared_bytes_max;
     classifier_prepare(shared_bytes_max);
     attention_prepare();
-    layernorm_prepare();
 }
 
 Model *cuda_model_create(const ModelConfig *config, Error *error)
