@@ -24,12 +24,13 @@ Gpu = namedtuple("Gpu", "name peak memory node_gb ring_gb links_gb link_gb link_
 GPUS = {"h100": Gpu("H100", 989, 3.35, 480, 370, 8 * 47, 47, "400 Gb/s", 132, True, 140),
         "a100": Gpu("A100", 312, 2.04, 230, 230, 8 * 23.5, 23.5, "200 Gb/s", 108, False, 300)}
 
-# On an H100: the middle of what dev/notes/gpu_unverified.md expects (memory: 13 ms where an H200's 4.8 TB/s
-# would take 7.8 and, for the update, 0.9). mma.sync reaches 62% of an H100's peak and all of an A100's.
-PRODUCTS, ATTENTION_FORWARD, ATTENTION_BACKWARD = 675, 258, 206
+# On an H100: what dev/bench/budget.py expects, as one rate for products, two for attention, and for what is
+# bound by memory the share of 3.35 TB/s that its kernels reach together. mma.sync reaches 62% of an H100's peak
+# and all of an A100's.
+PRODUCTS, ATTENTION_FORWARD, ATTENTION_BACKWARD = 608, 247, 199
 MMA_SYNC_SHARE = 0.62
-MEMORY_SHARE = 0.65
-SLOT_BYTES = 7.8e-3 * 4.8e12  # of a slot of 64 x 1,024 tokens
+MEMORY_SHARE = 0.84
+SLOT_BYTES = 53.8e9  # of a slot of 64 x 1,024 tokens, besides products and attention
 UPDATE_BYTES = 26  # of an element, besides reading its gradient twice
 
 # NCCL's own model of itself (src/graph/tuning.cc, 2.2x): us of an all-reduce before bytes count.
@@ -117,7 +118,7 @@ def print_assumptions(gpu, arguments):
 compute: products %g TFLOP/s, attention forward %g, backward %g on an H100 (on an A100 by peak, attention by
   that of mma.sync); memory at %g of %g TB/s; 64 rows take a GPU alone %.1f ms, of which update %.1f,
   backward of a block %.2f
-  [dev/notes/gpu_unverified.md: expected, measured on no GPU]""" %
+  [dev/bench/budget.py: expected, measured on no GPU]""" %
           (gpu.name, arguments.products, arguments.attention_forward, arguments.attention_backward,
            arguments.memory_share, gpu.memory, alone_ms(gpu, arguments), compute.update, compute.block))
     print("""NCCL: bus bandwidth %g GB/s in a node, %g by rings; a node's links of %s: %g GB/s with one for

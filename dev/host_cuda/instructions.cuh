@@ -7,6 +7,11 @@
 void *dynamic_shared(void);
 uint32_t shared_address(const void *shared);
 
+static inline int block_again(void)
+{
+    return (int)blockIdx.x;
+}
+
 /* The copy is made as late as it may be: by the wait that waits for it. */
 void copy_async_16(void *shared, const void *global, bool is_valid);
 void copy_async_commit(void);

@@ -26,7 +26,8 @@
 #include "llmc/compute/cuda/layernorm.cuh"
 #include "llmc/compute/cuda/matmul.cuh"
 
-enum { LAYERS = 12, LOGIT_BYTES_MAX = 512 << 20, LOGIT_ROWS_MULTIPLE = 256, PATTERN = 1 << 20 };
+enum { LAYERS = 12, LOGIT_ROWS_MULTIPLE = 256, PATTERN = 1 << 20 };
+static const int64_t LOGIT_BYTES = 2ll << 30;
 
 typedef struct Settings {
     int B, T, C, NH, V;
@@ -113,14 +114,15 @@ static int padded_vocabulary(const Settings &s)
     return (int)div_up(s.V, 128) * 128;
 }
 
-/* How many rows of logits the model makes at once, as cuda_model_logit_rows has it. */
+/* How many rows of logits the model makes at once on a GPU of 80 GB, as cuda_model_logit_rows has it. */
 static int logit_rows(const Settings &s)
 {
-    int64_t rows = std::max<int64_t>(1, LOGIT_BYTES_MAX / (padded_vocabulary(s) * 2));
-    if (rows > LOGIT_ROWS_MULTIPLE) {
-        rows -= rows % LOGIT_ROWS_MULTIPLE;
+    int64_t rows = LOGIT_BYTES / (padded_vocabulary(s) * 2), multiple = LOGIT_ROWS_MULTIPLE;
+    if (rows >= rows_of(s) || rows <= multiple) {
+        return (int)std::max<int64_t>(1, std::min(rows, rows_of(s)));
     }
-    return (int)std::min(rows, rows_of(s));
+    int64_t chunks = div_up(rows_of(s), rows - rows % multiple);
+    return (int)(div_up(div_up(rows_of(s), chunks), multiple) * multiple);
 }
 
 /* ---- operations --------------------------------------------------------------------------------------- */
@@ -193,14 +195,22 @@ static void add_attention(Operations *list, const Settings &s)
     list->push_back({"attention forward", LAYERS, 8.0 * (double)count, flops, [=](cudaStream_t stream) {
                          attention_forward_cuda(out.data, lse, qkv.data, &shape, &no_dropout, stream);
                      }});
-    CudaAttentionBackward backward = {d_qkv.data, d_out.data, qkv.data, out.data, lse, scratch, &no_dropout};
+    CudaAttentionBackward backward = {d_qkv.data,
+                                      d_out.data,
+                                      qkv.data,
+                                      out.data,
+                                      lse,
+                                      scratch,
+                                      random_floats(3 * s.C),
+                                      random_floats(attention_partial_count(&shape)),
+                                      0,
+                                      &no_dropout};
     list->push_back({"attention backward", LAYERS, 16.0 * (double)count, 2.5 * flops,
                      [=](cudaStream_t stream) { attention_backward_cuda(&backward, &shape, stream); }});
 }
 
 static void add_layernorm(Operations *list, const Settings &s)
 {
-    layernorm_prepare();
     int64_t rows = rows_of(s), count = rows * s.C;
     float *weight = random_floats(s.C), *mean = random_floats(rows, 0.1f), *rstd = random_floats(rows);
     LayernormForward forward = {};
@@ -221,6 +231,7 @@ static void add_layernorm(Operations *list, const Settings &s)
     backward.d_branch = random_tensor(count, DTYPE_BF16);
     backward.d_weight = random_floats(s.C);
     backward.d_bias = random_floats(s.C);
+    backward.d_branch_bias = random_floats(s.C);
     backward.d_out = forward.branch;
     backward.inp = forward.residual;
     backward.mean = mean;
@@ -241,8 +252,8 @@ static void add_embedding(Operations *list, const Settings &s)
     std::vector<int32_t> tokens = random_tokens(rows, s.V), starts((size_t)rows + 1),
                          positions((size_t)rows + 1);
     std::vector<int32_t> distinct((size_t)rows + 1), counters((size_t)V + 1);
-    TokenBins bins = {distinct.data(), starts.data(), positions.data(), counters.data(), 0, NULL, 0};
-    token_bins_fill(&bins, tokens.data(), rows, s.V);
+    TokenBins bins = {distinct.data(), starts.data(), positions.data(), counters.data(), 0, 0, NULL, 0, 0};
+    token_bins_fill(&bins, tokens.data(), rows, s.V, EMBEDDING_BIN_MAX);
     double distinct_bytes = (double)bins.count * s.C;
     EmbeddingForward forward = {values, to_device(tokens), wte, wpe, rows, s.T, s.C, 0, Dropout{}};
     list->push_back({"embedding", 1, 4.0 * (double)count + 4.0 * distinct_bytes, 0,
@@ -254,12 +265,15 @@ static void add_embedding(Operations *list, const Settings &s)
     on_device.tokens = to_device(distinct);
     on_device.starts = to_device(starts);
     on_device.positions = to_device(positions);
-    on_device.device_count = to_device({bins.count});
-    on_device.count_max = (int)std::min(rows, V);
+    on_device.device_counts = to_device({bins.count, bins.split_count});
+    on_device.count_max = (int)token_bins_count_max(rows, s.V, EMBEDDING_BIN_MAX);
+    on_device.split_max = (int)token_bins_split_max(rows, EMBEDDING_BIN_MAX);
+    float *partial = random_floats(embedding_partial_count(rows, s.C));
     TokenGradients out = {NULL, random_floats(V * s.C), NULL, 0};
     list->push_back(
-        {"embedding d_wte", 1, 4.0 * (double)count + 8.0 * distinct_bytes, 0,
-         [=](cudaStream_t stream) { embedding_backward_tokens(&out, &on_device, values, s.C, stream); }});
+        {"embedding d_wte", 1, 4.0 * (double)count + 8.0 * distinct_bytes, 0, [=](cudaStream_t stream) {
+             embedding_backward_tokens(&out, &on_device, values, s.C, partial, stream);
+         }});
 }
 
 static void add_elements(Operations *list, const Settings &s)
@@ -267,6 +281,9 @@ static void add_elements(Operations *list, const Settings &s)
     int chunk = logit_rows(s), Vp = padded_vocabulary(s);
     int64_t rows = rows_of(s), wide = 4 * rows * s.C;
     Tensor a = random_tensor(wide, DTYPE_BF16), b = random_tensor(wide, DTYPE_BF16);
+    int shared_bytes_max;
+    CUDA_CHECK(cudaDeviceGetAttribute(&shared_bytes_max, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0));
+    classifier_prepare(shared_bytes_max);
     Classifier classifier = {random_floats(rows),
                              random_tensor((int64_t)chunk * Vp, DTYPE_BF16),
                              to_device(random_tokens(chunk, s.V)),
@@ -274,7 +291,8 @@ static void add_elements(Operations *list, const Settings &s)
                              s.V,
                              Vp,
                              1.0f,
-                             1};
+                             1,
+                             shared_bytes_max};
     list->push_back({"classifier", (int)div_up(rows, chunk), 4.0 * chunk * Vp, 0,
                      [=](cudaStream_t stream) { classifier_rows(&classifier, stream); }});
     list->push_back(
@@ -282,12 +300,8 @@ static void add_elements(Operations *list, const Settings &s)
     list->push_back({"GELU backward", 0, 6.0 * (double)wide, 0,
                      [=](cudaStream_t stream) { gelu_backward(b, a, wide, stream); }});
     float *sums = random_floats(4 * s.C), *partial = random_floats(column_partial_count(rows, 4 * s.C));
-    for (int columns : {1, 3, 4}) {
-        list->push_back(
-            {"column sums of " + std::to_string(columns) + "C", columns == 1 ? 2 * LAYERS : LAYERS,
-             2.0 * (double)rows * columns * s.C, 0,
-             [=](cudaStream_t stream) { column_sums(sums, a, rows, columns * s.C, 0, partial, stream); }});
-    }
+    list->push_back({"column sums of 4C", LAYERS, 2.0 * (double)wide, 0,
+                     [=](cudaStream_t stream) { column_sums(sums, a, rows, 4 * s.C, 0, partial, stream); }});
     LossFold loss = {(int64_t *)device_bytes(GRADIENT_TAIL * sizeof(int64_t)), random_floats(rows), rows, 1};
     CUDA_CHECK(cudaMemset(loss.tail, 0, GRADIENT_TAIL * sizeof(int64_t)));
     list->push_back(

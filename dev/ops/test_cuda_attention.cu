@@ -34,8 +34,11 @@ static const Case cases[] = {
     {1, 64, 1, 64, DTYPE_BF16, 0},     {2, 65, 1, 64, DTYPE_BF16, 0},     {1, 130, 2, 64, DTYPE_BF16, 0},
     {1, 200, 1, 64, DTYPE_BF16, 0.1f}, {1, 65, 1, 96, DTYPE_BF16, 0.1f},  {1, 130, 1, 96, DTYPE_BF16, 0},
     {1, 130, 1, 128, DTYPE_BF16, 0},   {1, 63, 1, 128, DTYPE_BF16, 0.1f}, {1, 130, 1, 32, DTYPE_BF16, 0.1f},
-    {1, 17, 2, 40, DTYPE_BF16, 0.1f},  {1, 33, 1, 256, DTYPE_BF16, 0},    {1, 1, 2, 5, DTYPE_FP32, 0},
-    {2, 17, 2, 33, DTYPE_FP32, 0.1f},  {1, 65, 1, 64, DTYPE_FP32, 0},     {1, 64, 1, 80, DTYPE_FP32, 0.4f},
+    {1, 17, 2, 40, DTYPE_BF16, 0.1f},  {2, 70, 2, 48, DTYPE_BF16, 0},     {1, 130, 3, 80, DTYPE_BF16, 0.1f},
+    {1, 65, 2, 112, DTYPE_BF16, 0},    {2, 33, 3, 8, DTYPE_BF16, 0},      {1, 200, 1, 16, DTYPE_BF16, 0.1f},
+    {1, 65, 2, 120, DTYPE_BF16, 0.1f}, {1, 33, 2, 12, DTYPE_BF16, 0.1f},  {1, 20, 1, 136, DTYPE_BF16, 0},
+    {1, 33, 1, 256, DTYPE_BF16, 0},    {1, 1, 2, 5, DTYPE_FP32, 0},       {2, 17, 2, 33, DTYPE_FP32, 0.1f},
+    {1, 65, 1, 64, DTYPE_FP32, 0},     {1, 64, 1, 80, DTYPE_FP32, 0.4f},
 };
 
 /* What rounds: results and operands of the tensor cores to dtype, sums in fp32. */
@@ -225,27 +228,39 @@ static void from_device(std::vector<float> *values, const void *memory, DType dt
 }
 
 struct Results {
-    std::vector<float> out, lse, d_qkv;
+    std::vector<float> out, lse, d_qkv, d_bias;
 };
 
-static Results run_case(const Case *c, const void *qkv, const void *d_out, const Dropout *dropout)
+/* What d_bias holds before, where it is added to. */
+static const float BIAS_BEFORE = 3;
+
+static Results run_case(const Case *c, const void *qkv, const void *d_out, const Dropout *dropout,
+                        int accumulates)
 {
     size_t rows = (size_t)c->B * c->T, C = (size_t)c->NH * c->HS;
     Results r = {std::vector<float>(rows * C), std::vector<float>(rows * c->NH),
-                 std::vector<float>(rows * 3 * C)};
+                 std::vector<float>(rows * 3 * C), std::vector<float>(3 * C, BIAS_BEFORE)};
     CudaAttention shape = {c->B, c->T, c->NH, c->HS, c->dtype};
     void *out = device_alloc(tensor_bytes(r.out, c->dtype));
     void *d_qkv = device_alloc(tensor_bytes(r.d_qkv, c->dtype));
     float *lse = (float *)device_alloc(r.lse.size() * sizeof(float));
     void *scratch = device_alloc((size_t)attention_scratch_bytes(&shape));
+    float *d_bias = (float *)device_alloc(r.d_bias.size() * sizeof(float));
+    float *partial = (float *)device_alloc((size_t)attention_partial_count(&shape) * sizeof(float));
+    if (accumulates) {
+        CUDA_CHECK(
+            cudaMemcpy(d_bias, r.d_bias.data(), r.d_bias.size() * sizeof(float), cudaMemcpyHostToDevice));
+    }
     attention_forward_cuda(out, lse, qkv, &shape, dropout, 0);
-    CudaAttentionBackward backward = {d_qkv, d_out, qkv, out, lse, scratch, dropout};
+    CudaAttentionBackward backward = {d_qkv,   d_out,  qkv,     out,         lse,
+                                      scratch, d_bias, partial, accumulates, dropout};
     attention_backward_cuda(&backward, &shape, 0);
     CUDA_CHECK(cudaDeviceSynchronize());
     from_device(&r.out, out, c->dtype);
     from_device(&r.d_qkv, d_qkv, c->dtype);
     from_device(&r.lse, lse, DTYPE_FP32);
-    for (void *each : {out, d_qkv, (void *)lse, scratch}) {
+    from_device(&r.d_bias, d_bias, DTYPE_FP32);
+    for (void *each : {out, d_qkv, (void *)lse, scratch, (void *)d_bias, (void *)partial}) {
         CUDA_CHECK(cudaFree(each));
     }
     return r;
@@ -277,7 +292,17 @@ static Doubles head_rows(const float *first, int64_t stride, int T, int HS)
     return rows;
 }
 
-static void check_head(const Case *c, const float *qkv, const float *d_out, const Results *r,
+/* bias (3C) += what the head's gradients sum to over tokens. */
+static void add_bias(Expected *bias, const Expected &d, const Case *c, int64_t first)
+{
+    for (size_t i = 0; i < d.value.size(); i++) {
+        bias->value[(size_t)first + i % (size_t)c->HS] += d.value[i];
+        bias->bound[(size_t)first + i % (size_t)c->HS] +=
+            d.bound[i] + 0x1p-24 * (c->B * c->T + 2) * fabs(d.value[i]);
+    }
+}
+
+static void check_head(Expected *bias, const Case *c, const float *qkv, const float *d_out, const Results *r,
                        const Dropout *dropout, int item)
 {
     int64_t C = (int64_t)c->NH * c->HS, b = item / c->NH, h = item % c->NH;
@@ -291,6 +316,9 @@ static void check_head(const Case *c, const float *qkv, const float *d_out, cons
     compare(&r->d_qkv[q], 3 * C, e.d_q, c->HS, c, "d_q");
     compare(&r->d_qkv[q + C], 3 * C, e.d_k, c->HS, c, "d_k");
     compare(&r->d_qkv[q + 2 * C], 3 * C, e.d_v, c->HS, c, "d_v");
+    add_bias(bias, e.d_q, c, h * c->HS);
+    add_bias(bias, e.d_k, c, C + h * c->HS);
+    add_bias(bias, e.d_v, c, 2 * C + h * c->HS);
 }
 
 static void check_case(const Case *c)
@@ -300,14 +328,20 @@ static void check_case(const Case *c)
     std::vector<float> qkv(rows * 3 * C), d_out(rows * C);
     void *device_qkv = device_normal(&qkv, c->dtype, 1);
     void *device_d_out = device_normal(&d_out, c->dtype, 2);
-    Results first = run_case(c, device_qkv, device_d_out, &dropout);
+    Results first = run_case(c, device_qkv, device_d_out, &dropout, 0);
+    Expected bias = expected_zeros(3 * C);
     for (int item = 0; item < c->B * c->NH; item++) {
-        check_head(c, qkv.data(), d_out.data(), &first, &dropout, item);
+        check_head(&bias, c, qkv.data(), d_out.data(), &first, &dropout, item);
     }
-    Results second = run_case(c, device_qkv, device_d_out, &dropout);
+    compare(first.d_bias.data(), (int64_t)(3 * C), bias, (int)(3 * C), c, "d_bias");
+    Results second = run_case(c, device_qkv, device_d_out, &dropout, 1);
     assert_memory_equal(first.out.data(), second.out.data(), first.out.size() * sizeof(float));
     assert_memory_equal(first.lse.data(), second.lse.data(), first.lse.size() * sizeof(float));
     assert_memory_equal(first.d_qkv.data(), second.d_qkv.data(), first.d_qkv.size() * sizeof(float));
+    for (size_t i = 0; i < 3 * C; i++) { /* the same parts, added to what was there */
+        assert_true(fabs(second.d_bias[i] - BIAS_BEFORE - first.d_bias[i]) <=
+                    0x1p-23 * (c->B * c->T + 2) * (BIAS_BEFORE + fabs(first.d_bias[i])));
+    }
     CUDA_CHECK(cudaFree(device_qkv));
     CUDA_CHECK(cudaFree(device_d_out));
 }
@@ -315,7 +349,10 @@ static void check_case(const Case *c)
 static void check_cases(bool is_tensor)
 {
     for (const Case &c : cases) {
-        if ((c.dtype == DTYPE_BF16 && c.HS % 32 == 0 && c.HS <= 128) == is_tensor) {
+        CudaAttention shape = {c.B, c.T, c.NH, c.HS, c.dtype};
+        bool is_eligible = c.dtype == DTYPE_BF16 && c.HS % 8 == 0 && c.HS <= 128;
+        assert_int_equal(attention_is_on_tensor_cores(&shape), is_eligible);
+        if (is_eligible == is_tensor) {
             check_case(&c);
         }
     }

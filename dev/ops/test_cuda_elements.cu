@@ -102,7 +102,8 @@ static void test_positions(void **state)
 
 /* ---- gradients of tokens' rows ------------------------------------------------------------------------ */
 
-/* Each row's sum in the order of its positions, in fp32: what every device must give to the bit. */
+/* Each row's sum in fp32, in the order of its positions: of each EMBEDDING_BIN_MAX of them, then of these
+ * sums. What every GPU must give to the bit. */
 struct TokenCase {
     int V, C;
     std::vector<int32_t> tokens;
@@ -122,13 +123,18 @@ static TokenCase token_case(int V, int C, int BT, float limit)
 
 static float row_sum(const TokenCase *c, int token, int column)
 {
-    float sum = 0;
+    float sum = 0, part = 0;
+    int rows = 0;
     for (size_t i = 0; i < c->tokens.size(); i++) {
         if (c->tokens[i] == token) {
-            sum += c->d_out[i * (size_t)c->C + (size_t)column];
+            part += c->d_out[i * (size_t)c->C + (size_t)column];
+            if (++rows % EMBEDDING_BIN_MAX == 0) {
+                sum += part;
+                part = 0;
+            }
         }
     }
-    return sum;
+    return rows % EMBEDDING_BIN_MAX ? sum + part : sum;
 }
 
 static void run_tokens(const TokenCase *c, const TokenGradients *out)
@@ -136,15 +142,21 @@ static void run_tokens(const TokenCase *c, const TokenGradients *out)
     size_t BT = c->tokens.size();
     std::vector<int32_t> tokens(BT + 1, INT32_MAX), starts(BT + 1), positions(BT + 1),
         counters((size_t)c->V + 1); /* of no bin: a token without a row */
-    TokenBins bins = {tokens.data(), starts.data(), positions.data(), counters.data(), 0, NULL, 0};
-    token_bins_fill(&bins, c->tokens.data(), (int64_t)BT, c->V);
+    TokenBins bins = {tokens.data(), starts.data(), positions.data(), counters.data(), 0, 0, NULL, 0, 0};
+    token_bins_fill(&bins, c->tokens.data(), (int64_t)BT, c->V, EMBEDDING_BIN_MAX);
     Device<int32_t> d_tokens(tokens), d_starts(starts), d_positions(positions);
-    Device<float> d_out(c->d_out);
-    Device<int32_t> d_count(std::vector<int32_t>{bins.count});
-    TokenBins on_device = {
-        d_tokens.data, d_starts.data, d_positions.data,       NULL,
-        INT32_MAX,     d_count.data,  std::min((int)BT, c->V)}; /* count must not be read */
-    embedding_backward_tokens(out, &on_device, d_out.data, c->C, 0);
+    Device<float> d_out(c->d_out), partial((size_t)embedding_partial_count((int64_t)BT, c->C));
+    Device<int32_t> d_counts(std::vector<int32_t>{bins.count, bins.split_count});
+    TokenBins on_device = {d_tokens.data,
+                           d_starts.data,
+                           d_positions.data,
+                           NULL,
+                           INT32_MAX, /* the counts must not be read here */
+                           INT32_MAX,
+                           d_counts.data,
+                           (int)token_bins_count_max((int64_t)BT, c->V, EMBEDDING_BIN_MAX),
+                           (int)token_bins_split_max((int64_t)BT, EMBEDDING_BIN_MAX)};
+    embedding_backward_tokens(out, &on_device, d_out.data, c->C, partial.data, 0);
     CUDA_CHECK(cudaDeviceSynchronize());
 }
 
@@ -191,7 +203,8 @@ static void test_tokens(void **state)
     (void)state;
     for (const TokenCase &c :
          {token_case(4, 1, 1, 1024), token_case(13, 5, 40, 1024), token_case(30, 130, 77, 1024),
-          token_case(13, 33, 40, 2), token_case(5, 1540, 9, 1024)}) {
+          token_case(13, 33, 40, 2), token_case(5, 1540, 9, 1024), token_case(2, 130, 1300, 1024),
+          token_case(40, 5, 1285, 1024), token_case(700, 2, 1279, 1024)}) {
         check_tokens_exact(&c);
         check_tokens_fp32(&c);
     }
@@ -205,6 +218,42 @@ static void test_tokens_count_what_is_not_finite(void **state)
     c.d_out[2 * 5 + 1] = INFINITY;
     c.d_out[4 * 5 + 2] = -1e30f;
     check_tokens_exact(&c);
+}
+
+/* No bin has more rows than one block should sum, each position is in one bin, in order, and the counts stay
+ * below what launches are made for. */
+static void check_bins(const TokenCase *c, int bin_max)
+{
+    size_t BT = c->tokens.size(), V = (size_t)c->V;
+    std::vector<int32_t> tokens(BT + 1), starts(BT + 1), positions(BT + 1), counters(V + 1), last(V, -1);
+    TokenBins bins = {tokens.data(), starts.data(), positions.data(), counters.data(), 0, 0, NULL, 0, 0};
+    token_bins_fill(&bins, c->tokens.data(), (int64_t)BT, c->V, bin_max);
+    assert_in_range(bins.count, 1, token_bins_count_max((int64_t)BT, c->V, bin_max));
+    assert_in_range(bins.split_count, 0, token_bins_split_max((int64_t)BT, bin_max));
+    assert_int_equal(starts[0], 0);
+    assert_int_equal(starts[(size_t)bins.count], BT);
+    for (size_t bin = 0; bin < (size_t)bins.count; bin++) {
+        size_t token = (size_t)tokens[bin], first = (size_t)starts[bin], end = (size_t)starts[bin + 1];
+        bool is_last = bin + 1 == (size_t)bins.count || tokens[bin + 1] != tokens[bin];
+        assert_in_range(end - first, is_last ? 1 : (size_t)bin_max, (size_t)bin_max);
+        assert_true(is_last || (int)bin < bins.split_count);
+        for (size_t i = first; i < end; i++) {
+            assert_int_equal(c->tokens[(size_t)positions[i]], token);
+            assert_true(positions[i] > last[token]);
+            last[token] = positions[i];
+        }
+    }
+}
+
+static void test_bins_are_small(void **state)
+{
+    (void)state;
+    for (const TokenCase &c : {token_case(2, 1, 1300, 1), token_case(700, 1, 1279, 1), token_case(4, 1, 1, 1),
+                               token_case(5000, 1, 1281, 1)}) {
+        for (int bin_max : {1, 2, 3, 7, (int)EMBEDDING_BIN_MAX, 5000}) {
+            check_bins(&c, bin_max);
+        }
+    }
 }
 
 /* ---- classifier --------------------------------------------------------------------------------------- */
@@ -238,6 +287,29 @@ static void expect_classified(Expected *losses, Expected *gradients, const Float
     }
 }
 
+/* How much of it a block may have: none, so that rows stay where they are, or all that an H100 has. */
+static const int64_t CLASSIFIER_BYTES[] = {0, 227 << 10};
+
+struct Classified {
+    Floats losses, logits;
+};
+
+static Classified classify(const Floats &logits, const std::vector<int32_t> &targets, DType type,
+                           const Classifier *shape, int64_t shared_bytes_max)
+{
+    Floats values = logits;
+    DeviceTensor d_logits(&values, type);
+    Device<float> losses((size_t)shape->rows);
+    Device<int32_t> d_targets(targets);
+    Classifier args = *shape;
+    args.losses = losses.data;
+    args.logits = d_logits.tensor;
+    args.targets = d_targets.data;
+    args.shared_bytes_max = shared_bytes_max;
+    classifier_rows(&args, 0);
+    return {losses.read(), d_logits.read()};
+}
+
 static void check_classifier(int rows, int V, int Vp, DType type, float deviation, bool has_gradient)
 {
     char where[120];
@@ -249,21 +321,22 @@ static void check_classifier(int rows, int V, int Vp, DType type, float deviatio
             logits[(size_t)row * Vp + i] = 300; /* padding that would win if it were looked at */
         }
     }
-    DeviceTensor d_logits(&logits, type);
-    Device<float> losses((size_t)rows);
-    Device<int32_t> d_targets(targets);
-    Classifier args = {losses.data, d_logits.tensor, d_targets.data, rows, V, Vp, 1.0f / 96, has_gradient};
-    classifier_rows(&args, 0);
+    DeviceTensor rounded(&logits, type);
+    Classifier args = {NULL, rounded.tensor, NULL, rows, V, Vp, 1.0f / 96, has_gradient, 0};
     Expected e_losses((size_t)rows), e_gradients(logits.size());
     expect_classified(&e_losses, &e_gradients, logits, targets, &args);
     snprintf(where, sizeof(where), "rows %d, V %d, Vp %d, %s, deviation %g, gradient %d", rows, V, Vp,
              type_name(type), deviation, has_gradient);
-    check_tensor(where, "losses", losses.read(), e_losses);
+    Classified found = classify(logits, targets, type, &args, CLASSIFIER_BYTES[0]);
+    check_tensor(where, "losses", found.losses, e_losses);
     if (has_gradient) {
-        check_tensor(where, "d_logits", d_logits.read(), e_gradients);
+        check_tensor(where, "d_logits", found.logits, e_gradients);
     } else {
-        check_same(where, "logits", d_logits.read(), logits);
+        check_same(where, "logits", found.logits, logits);
     }
+    Classified other = classify(logits, targets, type, &args, CLASSIFIER_BYTES[1]);
+    check_same(where, "losses, from shared memory", other.losses, found.losses);
+    check_same(where, "logits, from shared memory", other.logits, found.logits);
 }
 
 static void test_classifier(void **state)
@@ -277,6 +350,30 @@ static void test_classifier(void **state)
             check_classifier(2, 256, 256, type, 1, has_gradient);
             check_classifier(1, 5001, 5120, type, 1, has_gradient);
             check_classifier(3, 4099, 4224, type, 60, has_gradient);
+            check_classifier(1, 30007, 30080, type, 1, has_gradient); /* more than 48 KB */
+        }
+    }
+}
+
+/* A number that is none, or too large for one, is seen in the loss wherever it is: also where all that one
+ * thread reads is such. */
+static void test_classifier_shows_what_is_not_finite(void **state)
+{
+    (void)state;
+    const int V = 5001, Vp = 5120;
+    const Classifier shape = {NULL, Tensor{NULL, DTYPE_FP32}, NULL, 1, V, Vp, 1, 0, 0};
+    for (DType type : {DTYPE_FP32, DTYPE_BF16}) {
+        int chunk = 16 / dtype_bytes(type);
+        for (float bad : {NAN, INFINITY}) {
+            for (int first : {0, 7 * chunk, V - 1}) {
+                Floats logits = normal_values((size_t)Vp, 1, 1);
+                for (int i = first; i < V; i += i % chunk == chunk - 1 ? 512 * chunk - chunk + 1 : 1) {
+                    logits[(size_t)i] = bad;
+                }
+                for (int64_t bytes : CLASSIFIER_BYTES) {
+                    assert_true(isnan(classify(logits, {3}, type, &shape, bytes).losses[0]));
+                }
+            }
         }
     }
 }
@@ -382,34 +479,57 @@ static void test_column_sums(void **state)
     }
 }
 
+/* Two of three sums, from the middle of longer rows. */
+static void check_parts(int count, int columns, bool accumulates)
+{
+    char where[120];
+    const int stride = 3 * columns + 41, first = 33;
+    Floats parts = normal_values((size_t)count * stride, 1, 1), before = normal_values((size_t)columns, 1, 2);
+    Device<float> d_parts(parts), left(accumulates ? before : Floats((size_t)columns, NAN)),
+        right(accumulates ? before : Floats((size_t)columns, NAN));
+    ColumnParts args = {d_parts.data + first,         count, stride, columns, accumulates,
+                        {left.data, NULL, right.data}};
+    column_parts_sum(&args, 0);
+    Expected e[2] = {Expected((size_t)columns), Expected((size_t)columns)};
+    for (int i = 0; i < 2 * columns; i++) {
+        size_t column = (size_t)(i % columns);
+        double sum = accumulates ? before[column] : 0, size = fabs(sum);
+        for (int part = 0; part < count; part++) {
+            double value =
+                parts[(size_t)part * stride + first + column + (i < columns ? 0 : 2 * (size_t)columns)];
+            sum += value;
+            size += fabs(value);
+        }
+        e[i / columns].set(column, sum, U * (count + 1) * size);
+    }
+    snprintf(where, sizeof(where), "%d parts of %d columns, accumulates %d", count, columns, accumulates);
+    check_tensor(where, "left", left.read(), e[0]);
+    check_tensor(where, "right", right.read(), e[1]);
+}
+
 static void test_parts_of_columns(void **state)
 {
     (void)state;
-    const int count = 9, stride = 301, first = 130, columns = 171;
-    Floats parts = normal_values((size_t)count * stride, 1, 1);
-    Device<float> d_parts(parts), out((size_t)columns);
-    ColumnParts args = {d_parts.data, count, stride, 0};
-    column_parts_sum(out.data, &args, first, columns, 0);
-    Expected e((size_t)columns);
-    for (int i = 0; i < columns; i++) {
-        for (int part = 0; part < count; part++) {
-            double value = parts[(size_t)part * stride + (size_t)(first + i)];
-            e.value[(size_t)i] += value;
-            e.bound[(size_t)i] += U * count * fabs(value);
-        }
+    for (bool accumulates : {false, true}) {
+        check_parts(1, 1, accumulates);
+        check_parts(9, 171, accumulates);
+        check_parts(16, 32, accumulates);
+        check_parts(301, 33, accumulates);
     }
-    check_tensor("columns 130 to 300 of 9 parts", "out", out.read(), e);
 }
 
 int main(void)
 {
+    classifier_prepare(CLASSIFIER_BYTES[1]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_dropout_keeps_what_random_block_says),
         cmocka_unit_test(test_embedding),
         cmocka_unit_test(test_positions),
         cmocka_unit_test(test_tokens),
         cmocka_unit_test(test_tokens_count_what_is_not_finite),
+        cmocka_unit_test(test_bins_are_small),
         cmocka_unit_test(test_classifier),
+        cmocka_unit_test(test_classifier_shows_what_is_not_finite),
         cmocka_unit_test(test_gelu),
         cmocka_unit_test(test_gelu_refuses_broken_fours),
         cmocka_unit_test(test_column_sums),

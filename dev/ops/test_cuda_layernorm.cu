@@ -26,6 +26,9 @@ static const Case cases[] = {
     {2, 1601, DTYPE_FP32, true, 0, 100, 0},    {3, 6144, DTYPE_BF16, true, 0.1f, 1, 0},
     {130, 7, DTYPE_BF16, false, 0, 0.002f, 1}, {70, 1600, DTYPE_BF16, true, 0, 1, 0},
     {33000, 3, DTYPE_FP32, false, 0, 1, 0}, /* more rows than 512 blocks of 64 */
+    {3, 2052, DTYPE_BF16, true, 0, 1, 0},      {3, 1024, DTYPE_BF16, true, 0, 1, 0},
+    {2, 1280, DTYPE_BF16, false, 0, 1, 0},     {2, 1668, DTYPE_BF16, true, 0, 1, 0},
+    {2, 6143, DTYPE_FP32, true, 0.1f, 1, 0},   {131, 256, DTYPE_BF16, true, 0.1f, 1, 0},
 };
 
 static void describe(char *where, size_t bytes, const Case *c)
@@ -140,7 +143,7 @@ static void test_forward_against_textbook(void **state)
 /* ---- backward ----------------------------------------------------------------------------------------- */
 
 struct BackwardInputs {
-    Floats inp, mean, rstd, weight, d_out, d_stream, d_weight, d_bias;
+    Floats inp, mean, rstd, weight, d_out, d_stream, d_weight, d_bias, d_branch_bias;
 };
 
 static BackwardInputs backward_inputs(const Case *c)
@@ -148,7 +151,7 @@ static BackwardInputs backward_inputs(const Case *c)
     size_t rows = (size_t)c->rows, C = (size_t)c->C;
     BackwardInputs in = {case_values(c, 1),      normal_values(rows, 0.1f, 2),  normal_values(rows, 1, 3),
                          normal_values(C, 1, 4), normal_values(rows * C, 1, 5), normal_values(rows * C, 1, 6),
-                         normal_values(C, 1, 7), normal_values(C, 1, 8)};
+                         normal_values(C, 1, 7), normal_values(C, 1, 8),        normal_values(C, 1, 9)};
     for (size_t row = 0; row < rows; row++) {
         in.mean[row] += c->mean; /* any mean and rstd will do: backward takes them as they are */
         in.rstd[row] = (0.5f + fabsf(in.rstd[row])) / c->deviation;
@@ -157,7 +160,7 @@ static BackwardInputs backward_inputs(const Case *c)
 }
 
 struct BackwardExpected {
-    Expected d_stream, d_branch, d_weight, d_bias;
+    Expected d_stream, d_branch, d_weight, d_bias, d_branch_bias;
 };
 
 static void expect_backward_row(BackwardExpected *e, const Case *c, const BackwardInputs *in, bool is_first,
@@ -190,6 +193,8 @@ static void expect_backward_row(BackwardExpected *e, const Case *c, const Backwa
         e->d_stream.set(first + i, sum, error);
         double factor = expected_factor(&dropout, first + i);
         e->d_branch.set(first + i, factor * sum, factor * (error + (rounding_of(c->type) + u) * fabs(sum)));
+        e->d_branch_bias.value[i] += factor * sum;
+        e->d_branch_bias.bound[i] += factor * (error + u * (c->rows + 12) * fabs(sum));
     }
 }
 
@@ -197,10 +202,11 @@ static BackwardExpected expect_backward(const Case *c, const BackwardInputs *in,
                                         bool accumulates)
 {
     size_t C = (size_t)c->C, count = in->inp.size();
-    BackwardExpected e = {Expected(count), Expected(count), Expected(C), Expected(C)};
+    BackwardExpected e = {Expected(count), Expected(count), Expected(C), Expected(C), Expected(C)};
     for (size_t i = 0; i < C && accumulates; i++) {
         e.d_weight.set(i, in->d_weight[i], 2 * FP32_ROUNDING * fabs(in->d_weight[i]));
         e.d_bias.set(i, in->d_bias[i], 2 * FP32_ROUNDING * fabs(in->d_bias[i]));
+        e.d_branch_bias.set(i, in->d_branch_bias[i], 2 * FP32_ROUNDING * fabs(in->d_branch_bias[i]));
     }
     for (int row = 0; row < c->rows; row++) {
         expect_backward_row(&e, c, in, is_first, row);
@@ -208,6 +214,7 @@ static BackwardExpected expect_backward(const Case *c, const BackwardInputs *in,
     return e;
 }
 
+/* The sum of d_branch comes with the others (is_first), or later. */
 static void check_backward(const Case *c, bool is_first, bool accumulates)
 {
     char where[160];
@@ -218,11 +225,13 @@ static void check_backward(const Case *c, bool is_first, bool accumulates)
     Device<float> d_stream(is_first ? Floats(count, NAN) : in.d_stream); /* must not be read */
     Device<float> d_weight(accumulates ? in.d_weight : Floats((size_t)c->C, NAN));
     Device<float> d_bias(accumulates ? in.d_bias : Floats((size_t)c->C, NAN));
+    Device<float> d_branch_bias(accumulates ? in.d_branch_bias : Floats((size_t)c->C, NAN));
     LayernormBackward args = {};
     args.d_stream = d_stream.data;
     if (c->has_branch) {
         args.d_branch = d_branch.tensor;
         args.dropout = test_dropout(c->dropout);
+        args.d_branch_bias = is_first ? d_branch_bias.data : NULL;
     }
     args.d_weight = d_weight.data;
     args.d_bias = d_bias.data;
@@ -237,12 +246,16 @@ static void check_backward(const Case *c, bool is_first, bool accumulates)
     args.is_first = is_first;
     args.accumulates = accumulates;
     layernorm_backward(&args, 0);
+    if (c->has_branch && !is_first) {
+        layernorm_branch_bias(d_branch_bias.data, partial.data, c->rows, c->C, accumulates, 0);
+    }
     BackwardExpected e = expect_backward(c, &in, is_first, accumulates);
     int used = snprintf(where, sizeof(where), "is_first %d, accumulates %d, ", is_first, accumulates);
     describe(where + used, sizeof(where) - (size_t)used, c);
     check_tensor(where, "d_stream", d_stream.read(), e.d_stream);
     if (c->has_branch) {
         check_tensor(where, "d_branch", d_branch.read(), e.d_branch);
+        check_tensor(where, "d_branch_bias", d_branch_bias.read(), e.d_branch_bias);
     }
     check_tensor(where, "d_weight", d_weight.read(), e.d_weight);
     check_tensor(where, "d_bias", d_bias.read(), e.d_bias);
@@ -260,7 +273,6 @@ static void test_backward_against_textbook(void **state)
 
 int main(void)
 {
-    layernorm_prepare();
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_forward_against_textbook),
                                        cmocka_unit_test(test_backward_against_textbook)};
     return cmocka_run_group_tests(tests, NULL, NULL);

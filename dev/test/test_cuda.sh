@@ -107,11 +107,15 @@ for dtype in fp32 bf16; do
 done
 run train_gpt2 alone-cpu --dtype=fp32 --gradient_accumulation_steps=1
 run train_gpt2cu_host alone --dtype=fp32 --gradient_accumulation_steps=1
+in_fp32=$(grep -c 'attention has heads' stdout)
 [ $code -eq 0 ] && agree alone alone-cpu "${bounds_fp32[@]}" 30
 result $? "one slot an update, without an arena of integers"
 run train_gpt2cu_host reduce --dtype=bf16 --reduce=fp32 --max_iters=5
 [ $code -eq 0 ] && [ -n "$weights" ]
 result $? "reduce=fp32"
+grep -q '^notice: n_embd=21, n_head=3: attention has heads of 7, which take many times as long on a GPU' stdout &&
+    [ "$in_fp32" -eq 0 ]
+result $? "a size of heads without tensor cores is told at start, in bf16"
 timeout "$(scaled 300)" "$programs/train_gpt2cu_checked" "${recipe[@]}" --dtype=bf16 --dropout=0.1 \
     --max_iters=2 --out_dir=checked >stdout 2>stderr
 [ $? -eq 0 ] && [ "$(steps checked)" = "$(steps cuda-bf16 | head -n 2)" ]

@@ -112,6 +112,7 @@ typedef struct ModelFacts {
     const char *plans_notice; /* why plans that were given are not used, or not all; NULL if they are */
     const char *device;       /* what decides how numbers are rounded: its kind, and its library's version */
     const char *kernel;       /* what multiplies matrices, or NULL: its library chooses */
+    const char *shape_notice; /* what of its shape makes this device slow, or NULL; owned by the model */
     int queues_work;          /* calls return before the device has done what they ask for */
     size_t host_bytes;        /* of memory_bytes, those of this machine: all or none */
 } ModelFacts;

@@ -72,6 +72,9 @@ static void print_run(const Run *run)
     model->backend->describe(&facts, model->model);
     options_print_summary(options, stdout);
     options_print_notices(options, stdout);
+    if (facts.shape_notice) {
+        printf("notice: %s\n", facts.shape_notice);
+    }
     size_t own_bytes = facts.memory_bytes + (facts.host_bytes > 0 ? run->snapshot_bytes : 0);
     printf("model: %s parameters on %s, %d threads, %s MiB",
            format_count(parameters, model_shape_parameters(&model->table.shape)), model->backend->name,

@@ -4,6 +4,9 @@
 
 #include "llmc/base/cuda/cuda_check.h"
 
+/* Blocks that a grid may have in y; in x there is room for all that fit into memory. */
+enum { GRID_Y_MAX = 65535 };
+
 template <typename T>
 struct Same {
     typedef T Type;

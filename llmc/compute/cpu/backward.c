@@ -179,7 +179,7 @@ static void backward_tokens(Model *model, const int32_t *tokens, const SlotConte
     int64_t offset = model->table.specs[params_wte_index()].offset;
     float limit = (float)EXACT_LIMIT / (float)model->config.slots_per_step;
     int64_t bad = 0, not_finite = 0;
-    token_bins_fill(bins, tokens, BT, model->config.shape.vocab_size);
+    token_bins_fill(bins, tokens, BT, model->config.shape.vocab_size, 0);
     for (int bin = 0; bin < bins->count; bin++) {
         cpu_model_gradients_changed(model, offset + (int64_t)bins->tokens[bin] * C, C);
     }

@@ -8,6 +8,7 @@
 #include "llmc/compute/cuda/attention.cuh"
 
 #include "llmc/compute/cuda/attention_parts.cuh"
+#include "llmc/compute/cuda/columns.cuh"
 
 enum {
     PLAIN_TILE = 16,
@@ -135,7 +136,7 @@ static __global__ void __launch_bounds__(PLAIN_THREADS, 1)
     int row = (int)threadIdx.x / PLAIN_TILE, part = (int)threadIdx.x % PLAIN_TILE;
     int first = (int)blockIdx.y * PLAIN_TILE;
     int query = first + row;
-    float scale = 1.0f / sqrtf((float)shape.HS);
+    float scale = args.scale.natural;
     float sums[PLAIN_COLUMNS] = {};
     RunningSoftmax running = {-INFINITY, 0};
     load_rows(q, args.qkv + head.q, head.qkv_row, first, shape);
@@ -199,7 +200,7 @@ static __global__ void __launch_bounds__(PLAIN_THREADS, 1)
     float *d_scores = tiles.scores[0];
     int row = (int)threadIdx.x / PLAIN_TILE, part = (int)threadIdx.x % PLAIN_TILE;
     int first = (int)blockIdx.y * PLAIN_TILE;
-    float scale = 1.0f / sqrtf((float)shape.HS);
+    float scale = args.scale.natural;
     float sums[PLAIN_COLUMNS] = {};
     load_rows(q, args.qkv + head.q, head.qkv_row, first, shape);
     load_rows(d_out, args.d_out + head.out, head.qkv_row / 3, first, shape);
@@ -232,7 +233,7 @@ static __global__ void __launch_bounds__(PLAIN_THREADS, 1)
     float *weights = tiles.scores[0], *d_scores = tiles.scores[1];
     int row = (int)threadIdx.x / PLAIN_TILE, part = (int)threadIdx.x % PLAIN_TILE;
     int first = (int)blockIdx.y * PLAIN_TILE;
-    float scale = 1.0f / sqrtf((float)shape.HS);
+    float scale = args.scale.natural;
     float d_k[PLAIN_COLUMNS] = {}, d_v[PLAIN_COLUMNS] = {};
     load_rows(k, args.qkv + head.k, head.qkv_row, first, shape);
     load_rows(v, args.qkv + head.v, head.qkv_row, first, shape);
@@ -256,32 +257,12 @@ static __global__ void __launch_bounds__(PLAIN_THREADS, 1)
     }
 }
 
-/* A lane's part of the dot product of two heads. */
-template <typename Number>
-static __device__ __forceinline__ float dot_part(const Number *a, const Number *b, int lane, int HS)
-{
-    float sum = 0;
-    if (HS % 4 == 0) { /* aligned: a head begins at a multiple of HS */
-        for (int i = lane * 4; i < HS; i += ROWS_LANES * 4) {
-            float4 x = value_load4(a + i), y = value_load4(b + i);
-            sum += x.x * y.x + x.y * y.y + x.z * y.z + x.w * y.w;
-        }
-    } else {
-        for (int i = lane; i < HS; i += ROWS_LANES) {
-            sum += value_load(a + i) * value_load(b + i);
-        }
-    }
-    return sum;
-}
-
-/* rows (B,NH,2,padded T) = lse in powers of 2; the sum over a head of d_out * out, which is what
- * normalising takes from the gradient of each score ("delta"). From T on infinity, so that weights are 0,
- * and 0. */
+/* args.rows, which the plain kernels read; those on the tensor cores make them on the way. */
 template <typename Number>
 static __global__ void __launch_bounds__(ROWS_THREADS)
-    attention_row_values(float *rows, const float *lse, const Number *d_out, const Number *out,
-                         CudaAttention shape)
+    attention_row_values(AttentionBackwardArgs<Number> args)
 {
+    const CudaAttention &shape = args.shape;
     int padded_T = attention_padded_T(shape.T);
     int64_t item = ((int64_t)blockIdx.x * ROWS_THREADS + threadIdx.x) / ROWS_LANES; /* of (B,NH,padded T) */
     int lane = (int)threadIdx.x % ROWS_LANES;
@@ -292,14 +273,16 @@ static __global__ void __launch_bounds__(ROWS_THREADS)
     if (is_valid) {
         AttentionHead head = attention_head(shape, (int)head_item);
         int64_t first = head.out + t * (int64_t)(head.qkv_row / 3);
-        sum = dot_part(d_out + first, out + first, lane, shape.HS);
+        for (int i = lane; i < shape.HS; i += ROWS_LANES) {
+            sum += value_load(args.d_out + first + i) * value_load(args.out + first + i);
+        }
     }
     for (int other = ROWS_LANES / 2; other > 0; other /= 2) {
         sum += __shfl_xor_sync(0xffffffffu, sum, other);
     }
     if (lane == 0 && head_item < (int64_t)shape.B * shape.NH) {
-        float *own = rows + head_item * 2 * padded_T + t;
-        own[0] = is_valid ? lse[head_item * shape.T + t] * LOG2_E : INFINITY;
+        float *own = args.rows + head_item * 2 * padded_T + t;
+        own[0] = is_valid ? args.lse[head_item * shape.T + t] * LOG2_E : INFINITY;
         own[padded_T] = sum;
     }
 }
@@ -324,7 +307,8 @@ template <typename Number>
 static void forward_plain(void *out, float *lse, const void *qkv, const CudaAttention &shape,
                           const Dropout &dropout, cudaStream_t stream)
 {
-    AttentionForwardArgs<Number> args = {(Number *)out, lse, (const Number *)qkv, shape, dropout};
+    AttentionForwardArgs<Number> args = {(Number *)out,          lse,    (const Number *)qkv, shape,
+                                         attention_scale(shape), dropout};
     launch(attention_forward_plain<Number>, plain_grid(shape), PLAIN_THREADS,
            (size_t)plain_shared_bytes(shape.HS), stream, args);
 }
@@ -336,18 +320,13 @@ static AttentionBackwardArgs<Number> backward_args(const CudaAttentionBackward &
     return {(Number *)args.d_qkv,
             (const Number *)args.d_out,
             (const Number *)args.qkv,
-            (const float *)args.scratch,
+            (const Number *)args.out,
+            args.lse,
+            (float *)args.scratch,
+            args.partial,
             shape,
+            attention_scale(shape),
             *args.dropout};
-}
-
-template <typename Number>
-static void launch_row_values(const CudaAttentionBackward &args, const CudaAttention &shape,
-                              cudaStream_t stream)
-{
-    int64_t threads = (int64_t)shape.B * shape.NH * attention_padded_T(shape.T) * ROWS_LANES;
-    launch(attention_row_values<Number>, (unsigned)div_up(threads, ROWS_THREADS), ROWS_THREADS, 0, stream,
-           (float *)args.scratch, args.lse, (const Number *)args.d_out, (const Number *)args.out, shape);
 }
 
 template <typename Number>
@@ -355,8 +334,25 @@ static void backward_plain(const CudaAttentionBackward &args, const CudaAttentio
 {
     AttentionBackwardArgs<Number> plain = backward_args<Number>(args, shape);
     size_t shared_bytes = (size_t)plain_shared_bytes(shape.HS);
+    int64_t threads = (int64_t)shape.B * shape.NH * attention_padded_T(shape.T) * ROWS_LANES;
+    launch(attention_row_values<Number>, (unsigned)div_up(threads, ROWS_THREADS), ROWS_THREADS, 0, stream,
+           plain);
     launch(attention_d_queries_plain<Number>, plain_grid(shape), PLAIN_THREADS, shared_bytes, stream, plain);
     launch(attention_d_keys_plain<Number>, plain_grid(shape), PLAIN_THREADS, shared_bytes, stream, plain);
+    column_sums(args.d_bias, Tensor{args.d_qkv, shape.dtype}, (int64_t)shape.B * shape.T,
+                3 * shape.NH * shape.HS, args.accumulates, args.partial, stream);
+}
+
+static void backward_tensor(const CudaAttentionBackward &args, const CudaAttention &shape,
+                            cudaStream_t stream)
+{
+    TensorBackwardArgs tensor = backward_args<bf16>(args, shape);
+    attention_d_queries_tensor(tensor, stream); /* which makes the rows that the next reads */
+    attention_d_keys_tensor(tensor, stream);
+    int columns = 3 * shape.NH * shape.HS;
+    int parts = shape.B * attention_tensor_tiles(shape, tensor.dropout.probability > 0);
+    ColumnParts sums = {args.partial, parts, columns, columns, args.accumulates, {args.d_bias}};
+    column_parts_sum(&sums, stream);
 }
 
 void attention_prepare(void)
@@ -368,11 +364,17 @@ void attention_prepare(void)
     attention_d_queries_tensor_prepare();
 }
 
+bool attention_is_on_tensor_cores(const CudaAttention *shape)
+{
+    return attention_has_tensor_path(*shape);
+}
+
 void attention_forward_cuda(void *out, float *lse, const void *qkv, const CudaAttention *shape,
                             const Dropout *dropout, cudaStream_t stream)
 {
     if (attention_has_tensor_path(*shape)) {
-        TensorForwardArgs args = {(bf16 *)out, lse, (const bf16 *)qkv, *shape, *dropout};
+        TensorForwardArgs args = {(bf16 *)out, lse, (const bf16 *)qkv, *shape, attention_scale(*shape),
+                                  *dropout};
         attention_forward_tensor(args, stream);
     } else {
         WITH_TYPE(shape->dtype, forward_plain<T>(out, lse, qkv, *shape, *dropout, stream));
@@ -384,14 +386,19 @@ int64_t attention_scratch_bytes(const CudaAttention *shape)
     return (int64_t)shape->B * shape->NH * 2 * attention_padded_T(shape->T) * (int64_t)sizeof(float);
 }
 
+int64_t attention_partial_count(const CudaAttention *shape)
+{
+    int columns = 3 * shape->NH * shape->HS;
+    return attention_has_tensor_path(*shape)
+               ? (int64_t)shape->B * attention_tensor_tiles(*shape, true) * columns
+               : column_partial_count((int64_t)shape->B * shape->T, columns);
+}
+
 void attention_backward_cuda(const CudaAttentionBackward *args, const CudaAttention *shape,
                              cudaStream_t stream)
 {
-    WITH_TYPE(shape->dtype, launch_row_values<T>(*args, *shape, stream));
     if (attention_has_tensor_path(*shape)) {
-        TensorBackwardArgs tensor = backward_args<bf16>(*args, *shape);
-        attention_d_keys_tensor(tensor, stream);
-        attention_d_queries_tensor(tensor, stream);
+        backward_tensor(*args, *shape, stream);
     } else {
         WITH_TYPE(shape->dtype, backward_plain<T>(*args, *shape, stream));
     }

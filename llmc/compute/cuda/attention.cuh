@@ -1,6 +1,6 @@
 /* Causal multi-head attention on the GPU, the twin of llmc/compute/cpu/attention.h: the same shapes, the
- * same log-sum-exp, the same elements dropped. bf16 with a head size of 32, 64, 96 or 128 runs on the
- * tensor cores; fp32 and other head sizes take a plain path. No (T,T) matrix exists. The same bits every
+ * same log-sum-exp, the same elements dropped. bf16 with a head size of whole eights up to 128 runs
+ * on the tensor cores, as one of 32, 64, 96 or 128 does; fp32 and other head sizes take a plain path. No (T,T) matrix exists. The same bits every
  * run: each sum is made by one thread or warp in a fixed order, without atomics.
  *
  *
@@ -21,6 +21,9 @@ typedef struct CudaAttention {
     DType dtype;      /* of qkv, out and their gradients */
 } CudaAttention;
 
+/* Whether the tensor cores are used: where not, bf16 takes about ten times as long. */
+bool attention_is_on_tensor_cores(const CudaAttention *shape);
+
 /* Once for each GPU that a process uses, before the first call of the others. */
 void attention_prepare(void);
 
@@ -37,10 +40,14 @@ typedef struct CudaAttentionBackward {
     const void *out;        /* (B,T,C) dtype, of forward */
     const float *lse;       /* (B,NH,T) fp32, of forward */
     void *scratch;          /* attention_scratch_bytes(shape) */
+    float *d_bias;          /* (3C) = or += the sum of d_qkv over all tokens */
+    float *partial;         /* attention_partial_count(shape) fp32 of scratch */
+    int accumulates;        /* d_bias: += */
     const Dropout *dropout; /* the same as forward's */
 } CudaAttentionBackward;
 
 int64_t attention_scratch_bytes(const CudaAttention *shape);
+int64_t attention_partial_count(const CudaAttention *shape);
 
 /* Bound by arithmetic: 5*B*NH*T*T*HS operations. Does 7: gradients of keys and values come from one kernel,
  * that of queries from another, and both make the probabilities again, so that no sum crosses blocks. */

@@ -37,20 +37,19 @@ static __device__ __forceinline__ void copy_queries(bf16 *q, bf16 *d_out, float 
                                                     const TensorBackwardArgs &args, const AttentionHead &head,
                                                     int first)
 {
-    copy_rows_async<Tile::HS, Tile::QUERIES>(q, args.qkv + head.q, head.qkv_row, first, args.shape.T);
+    copy_rows_async<Tile::HS, Tile::QUERIES>(q, args.qkv + head.q, head.qkv_row, first, args.shape);
     copy_rows_async<Tile::HS, Tile::QUERIES>(d_out, args.d_out + head.out, head.qkv_row / 3, first,
-                                             args.shape.T);
+                                             args.shape);
     copy_row_values_async<Tile::QUERIES>(rows, args.rows + head.rows, first, args.shape.T);
     copy_async_commit();
 }
 
 /* Scores become weights. `key` and `query` are those of this lane's first element. */
-template <typename Tile>
-static __device__ __forceinline__ void
-make_weights(float (&scores)[Tile::M][Tile::STEP / 8][4], const float *lse, const TensorBackwardArgs &args,
-             const AttentionHead &head, int key, int query, bool is_diagonal)
+template <typename Tile, bool IS_DIAGONAL>
+static __device__ __forceinline__ void make_weights(float (&scores)[Tile::M][Tile::STEP / 8][4],
+                                                    const float *lse, const TensorBackwardArgs &args,
+                                                    const AttentionHead &head, int key, int query)
 {
-    float scale = LOG2_E / sqrtf((float)Tile::HS);
 #pragma unroll
     for (int n = 0; n < Tile::STEP / 8; n++) {
         float2 lse_pair = *(const float2 *)(lse + n * 8);
@@ -59,10 +58,10 @@ make_weights(float (&scores)[Tile::M][Tile::STEP / 8][4], const float *lse, cons
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 float offset = i % 2 == 0 ? lse_pair.x : lse_pair.y;
-                scores[m][n][i] = exp2_fast(scores[m][n][i] * scale - offset);
+                scores[m][n][i] = exp2_fast(scores[m][n][i] * args.scale.log2 - offset);
                 int own_query = query + n * 8 + i % 2;
                 int own_key = key + m * 16 + i / 2 * 8;
-                if (is_diagonal && key - query > n * 8 + i % 2 - m * 16 - i / 2 * 8) {
+                if (IS_DIAGONAL && key - query > n * 8 + i % 2 - m * 16 - i / 2 * 8) {
                     scores[m][n][i] = 0.0f;
                 }
                 if (Tile::HAS_DROPOUT) {
@@ -75,8 +74,8 @@ make_weights(float (&scores)[Tile::M][Tile::STEP / 8][4], const float *lse, cons
     }
 }
 
-/* STEP queries against this warp's keys. */
-template <typename Tile>
+/* STEP queries against this warp's keys. IS_DIAGONAL: some of the keys are after some of the queries. */
+template <typename Tile, bool IS_DIAGONAL>
 static __device__ __forceinline__ void gather_step(KeysState<Tile> &state, const QueryRows &rows,
                                                    const TensorBackwardArgs &args, const AttentionHead &head,
                                                    int warp_key, int first_query)
@@ -88,8 +87,8 @@ static __device__ __forceinline__ void gather_step(KeysState<Tile> &state, const
     const float *delta = lse + Tile::QUERIES;
     float weights[M][N][4] = {};
     multiply_rows_transposed<Tile::HS>(weights, state.k, rows.q);
-    make_weights<Tile>(weights, lse, args, head, warp_key + lane / 4, first_query + lane % 4 * 2,
-                       first_query < warp_key + M * 16);
+    make_weights<Tile, IS_DIAGONAL>(weights, lse, args, head, warp_key + lane / 4,
+                                    first_query + lane % 4 * 2);
     float d_scores[M][N][4];
 #pragma unroll
     for (int i = 0; i < M * N * 4; i++) {
@@ -135,8 +134,8 @@ static __global__ void __launch_bounds__(TILE_THREADS, 2) attention_d_keys_kerne
     int warp_row = (int)threadIdx.x / WARP * M * 16;
     int warp_key = first + warp_row;
 
-    copy_rows_async<Tile::HS, Tile::KEYS>(shared_k, args.qkv + head.k, head.qkv_row, first, T);
-    copy_rows_async<Tile::HS, Tile::KEYS>(shared_v, args.qkv + head.v, head.qkv_row, first, T);
+    copy_rows_async<Tile::HS, Tile::KEYS>(shared_k, args.qkv + head.k, head.qkv_row, first, args.shape);
+    copy_rows_async<Tile::HS, Tile::KEYS>(shared_v, args.qkv + head.v, head.qkv_row, first, args.shape);
     copy_queries<Tile>(q, d_out, rows, args, head, first);
     KeysState<Tile> state = {shared_k + warp_row * Tile::STRIDE, shared_v + warp_row * Tile::STRIDE, {}, {}};
     copy_async_wait<0>();
@@ -150,11 +149,16 @@ static __global__ void __launch_bounds__(TILE_THREADS, 2) attention_d_keys_kerne
         }
 #pragma unroll 1
         for (int step = 0; step < Tile::QUERIES; step += Tile::STEP) {
-            if (query + step + Tile::STEP >
-                warp_key) { /* else no query of the step sees a key of this warp */
-                int offset = now * Tile::QUERY_ELEMENTS + step * Tile::STRIDE;
-                QueryRows step_rows = {q + offset, d_out + offset, rows + now * 2 * Tile::QUERIES + step};
-                gather_step<Tile>(state, step_rows, args, head, warp_key, query + step);
+            bool is_full = !Tile::HAS_DROPOUT && query + step + 1 >= warp_key + M * 16;
+            if (query + step + Tile::STEP <= warp_key) {
+                continue; /* no query of the step sees a key of this warp */
+            }
+            int offset = now * Tile::QUERY_ELEMENTS + step * Tile::STRIDE;
+            QueryRows step_rows = {q + offset, d_out + offset, rows + now * 2 * Tile::QUERIES + step};
+            if (is_full) {
+                gather_step<Tile, false>(state, step_rows, args, head, warp_key, query + step);
+            } else {
+                gather_step<Tile, true>(state, step_rows, args, head, warp_key, query + step);
             }
         }
         copy_async_wait<0>();
@@ -164,13 +168,20 @@ static __global__ void __launch_bounds__(TILE_THREADS, 2) attention_d_keys_kerne
     float k_factors[M][2], v_factors[M][2];
 #pragma unroll
     for (int m = 0; m < M; m++) {
-        k_factors[m][0] = k_factors[m][1] = 1.0f / sqrtf((float)Tile::HS);
+        k_factors[m][0] = k_factors[m][1] = args.scale.natural;
         v_factors[m][0] = v_factors[m][1] = 1.0f;
     }
-    store_rows<Tile::HS>(args.d_qkv + head.k, head.qkv_row, warp_key, T, state.d_k, k_factors,
+    float *k_sums = (float *)q, *v_sums = k_sums + TILE_WARPS * Tile::HS; /* nobody reads q any more */
+    sum_rows<Tile::HS>(k_sums, state.d_k, args.scale.natural);
+    sum_rows<Tile::HS>(v_sums, state.d_v, 1.0f);
+    head = attention_head(args.shape, block_again() / tiles);
+    store_rows<Tile::HS>(args.d_qkv + head.k, head.qkv_row, warp_key, args.shape, state.d_k, k_factors,
                          shared_k + warp_row * Tile::STRIDE);
-    store_rows<Tile::HS>(args.d_qkv + head.v, head.qkv_row, warp_key, T, state.d_v, v_factors,
+    store_rows<Tile::HS>(args.d_qkv + head.v, head.qkv_row, warp_key, args.shape, state.d_v, v_factors,
                          shared_v + warp_row * Tile::STRIDE);
+    float *parts = parts_of(args, head, tiles, block_again() % tiles);
+    store_sums<Tile::HS>(parts + head.qkv_row / 3, k_sums, args.shape.HS);
+    store_sums<Tile::HS>(parts + head.qkv_row / 3 * 2, v_sums, args.shape.HS);
 }
 
 template <typename Tile>

@@ -1,5 +1,5 @@
 /* Gradient of the queries. A block owns a tile of a head's queries, a warp M * 16 of them; keys and values
- * stream by as in forward.  Source: arXiv:2205.14135, arXiv:2307.08691 */
+ * stream by as in forward. On the way it makes what the gradients of keys and values need of each query.  Source: arXiv:2205.14135, arXiv:2307.08691 */
 #include "llmc/compute/cuda/attention_tile.cuh"
 
 template <int HEAD_SIZE, bool DROPOUT>
@@ -26,11 +26,10 @@ struct QueriesState {
 };
 
 /* Scores become weights. `ahead`: how far this lane's first key is after its first query. */
-template <typename Tile>
+template <typename Tile, bool IS_DIAGONAL>
 static __device__ __forceinline__ void make_weights(float (&scores)[Tile::M][Tile::STEP / 8][4],
-                                                    const float *rows, int ahead, bool is_diagonal)
+                                                    const float *rows, float scale, int ahead)
 {
-    float scale = LOG2_E / sqrtf((float)Tile::HS);
 #pragma unroll
     for (int m = 0; m < Tile::M; m++) {
 #pragma unroll
@@ -39,7 +38,7 @@ static __device__ __forceinline__ void make_weights(float (&scores)[Tile::M][Til
 #pragma unroll
             for (int n = 0; n < Tile::STEP / 8; n++) {
                 scores[m][n][i] = exp2_fast(scores[m][n][i] * scale - lse);
-                if (is_diagonal && ahead > m * 16 + i / 2 * 8 - n * 8 - i % 2) {
+                if (IS_DIAGONAL && ahead > m * 16 + i / 2 * 8 - n * 8 - i % 2) {
                     scores[m][n][i] = 0.0f;
                 }
             }
@@ -68,8 +67,9 @@ static __device__ __forceinline__ void mark_dropped(float (&weights)[Tile::M][Ti
     }
 }
 
-/* STEP keys, of which k and v are the rows, against this warp's queries. */
-template <typename Tile>
+/* STEP keys, of which k and v are the rows, against this warp's queries. IS_DIAGONAL: some of the keys are
+ * after some of the queries. */
+template <typename Tile, bool IS_DIAGONAL>
 static __device__ __forceinline__ void attend_step(QueriesState<Tile> &state, const bf16 *k, const bf16 *v,
                                                    const float *rows, const TensorBackwardArgs &args,
                                                    const AttentionHead &head, int warp_query, int first_key)
@@ -81,7 +81,7 @@ static __device__ __forceinline__ void attend_step(QueriesState<Tile> &state, co
     float weights[M][N][4] = {}, d_scores[M][N][4] = {};
     multiply_transposed<Tile::HS>(weights, state.q, k);
     int query = warp_query + lane / 4, key = first_key + lane % 4 * 2;
-    make_weights<Tile>(weights, rows, key - query, first_key + Tile::STEP - 1 > warp_query);
+    make_weights<Tile, IS_DIAGONAL>(weights, rows, args.scale.log2, key - query);
     if (Tile::HAS_DROPOUT) {
         mark_dropped<Tile>(weights, args.dropout, head.first_element + (int64_t)query * args.shape.T + key,
                            args.shape.T);
@@ -108,9 +108,51 @@ template <typename Tile>
 static __device__ __forceinline__ void copy_keys(bf16 *k, bf16 *v, const TensorBackwardArgs &args,
                                                  const AttentionHead &head, int first)
 {
-    copy_rows_async<Tile::HS, Tile::KEYS>(k, args.qkv + head.k, head.qkv_row, first, args.shape.T);
-    copy_rows_async<Tile::HS, Tile::KEYS>(v, args.qkv + head.v, head.qkv_row, first, args.shape.T);
+    copy_rows_async<Tile::HS, Tile::KEYS>(k, args.qkv + head.k, head.qkv_row, first, args.shape);
+    copy_rows_async<Tile::HS, Tile::KEYS>(v, args.qkv + head.v, head.qkv_row, first, args.shape);
     copy_async_commit();
+}
+
+/* The sum of products of eight bf16. */
+static __device__ __forceinline__ float dot_eight(uint4 a, uint4 b)
+{
+    const uint32_t pairs_a[4] = {a.x, a.y, a.z, a.w}, pairs_b[4] = {b.x, b.y, b.z, b.w};
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        sum += __uint_as_float(pairs_a[i] << 16) * __uint_as_float(pairs_b[i] << 16);
+        sum += __uint_as_float(pairs_a[i] & 0xffff0000u) * __uint_as_float(pairs_b[i] & 0xffff0000u);
+    }
+    return sum;
+}
+
+/* Of this warp's queries lse in powers of 2, and delta Tile::QUERIES later: for this kernel in `rows`, for
+ * d_keys in args.rows. A query has four lanes. d_out has the warp's rows. */
+template <typename Tile>
+static __device__ __forceinline__ void make_rows(float *rows, const TensorBackwardArgs &args,
+                                                 const AttentionHead &head, const bf16 *d_out, int warp_query)
+{
+    int lane = (int)threadIdx.x % WARP;
+#pragma unroll
+    for (int row = lane / 4; row < Tile::M * 16; row += WARP / 4) {
+        int query = warp_query + row;
+        bool is_valid = query < args.shape.T;
+        const bf16 *out = args.out + head.out + (is_valid ? query : 0) * (head.qkv_row / 3);
+        float delta = 0;
+#pragma unroll
+        for (int column = lane % 4 * 8; column < Tile::HS; column += 32) {
+            if (is_valid && column < args.shape.HS) {
+                delta += dot_eight(*(const uint4 *)(out + column),
+                                   *(const uint4 *)(d_out + row * Tile::STRIDE + column));
+            }
+        }
+        delta = quad_sum(delta);
+        if (lane % 4 == 0) {
+            float *global = args.rows + head.rows + query;
+            rows[row] = global[0] = is_valid ? args.lse[head.lse + query] * LOG2_E : INFINITY;
+            rows[Tile::QUERIES + row] = global[attention_padded_T(args.shape.T)] = delta;
+        }
+    }
 }
 
 /* grid: as forward's. */
@@ -131,12 +173,14 @@ static __global__ void __launch_bounds__(TILE_THREADS, 2) attention_d_queries_ke
     int warp_query = first + warp_row;
     int end = first + Tile::QUERIES < T ? first + Tile::QUERIES : T; /* of the keys */
 
-    copy_rows_async<Tile::HS, Tile::QUERIES>(q, args.qkv + head.q, head.qkv_row, first, T);
-    copy_rows_async<Tile::HS, Tile::QUERIES>(d_out, args.d_out + head.out, head.qkv_row / 3, first, T);
-    copy_row_values_async<Tile::QUERIES>(rows, args.rows + head.rows, first, T);
+    copy_rows_async<Tile::HS, Tile::QUERIES>(q, args.qkv + head.q, head.qkv_row, first, args.shape);
+    copy_rows_async<Tile::HS, Tile::QUERIES>(d_out, args.d_out + head.out, head.qkv_row / 3, first,
+                                             args.shape);
     copy_keys<Tile>(k, v, args, head, 0);
     copy_async_wait<0>();
     __syncthreads();
+    make_rows<Tile>(rows + warp_row, args, head, d_out + warp_row * Tile::STRIDE, warp_query);
+    __syncwarp();
     QueriesState<Tile> state = {};
     load_left<Tile::HS>(state.q, q + warp_row * Tile::STRIDE);
     load_left<Tile::HS>(state.d_out, d_out + warp_row * Tile::STRIDE);
@@ -149,10 +193,14 @@ static __global__ void __launch_bounds__(TILE_THREADS, 2) attention_d_queries_ke
         }
 #pragma unroll 1
         for (int step = 0; step < Tile::KEYS; step += Tile::STEP) {
-            if (key + step < warp_query + M * 16) { /* else no query of this warp sees a key of the step */
-                int offset = now * Tile::KEY_ELEMENTS + step * Tile::STRIDE;
-                attend_step<Tile>(state, k + offset, v + offset, rows + warp_row, args, head, warp_query,
-                                  key + step);
+            int offset = now * Tile::KEY_ELEMENTS + step * Tile::STRIDE;
+            /* With dropout the mask is lost among its random numbers: one kind of step does for all. */
+            if (!Tile::HAS_DROPOUT && key + step + Tile::STEP <= warp_query + 1) {
+                attend_step<Tile, false>(state, k + offset, v + offset, rows + warp_row, args, head,
+                                         warp_query, key + step);
+            } else if (key + step < warp_query + M * 16) { /* else no query of this warp sees one of them */
+                attend_step<Tile, true>(state, k + offset, v + offset, rows + warp_row, args, head,
+                                        warp_query, key + step);
             }
         }
         copy_async_wait<0>();
@@ -162,10 +210,14 @@ static __global__ void __launch_bounds__(TILE_THREADS, 2) attention_d_queries_ke
     float factors[M][2];
 #pragma unroll
     for (int m = 0; m < M; m++) {
-        factors[m][0] = factors[m][1] = 1.0f / sqrtf((float)Tile::HS);
+        factors[m][0] = factors[m][1] = args.scale.natural;
     }
-    store_rows<Tile::HS>(args.d_qkv + head.q, head.qkv_row, warp_query, T, state.d_q, factors,
+    float *sums = (float *)k; /* of which nobody reads any more */
+    sum_rows<Tile::HS>(sums, state.d_q, args.scale.natural);
+    head = attention_head(args.shape, block_again() / tiles);
+    store_rows<Tile::HS>(args.d_qkv + head.q, head.qkv_row, warp_query, args.shape, state.d_q, factors,
                          q + warp_row * Tile::STRIDE);
+    store_sums<Tile::HS>(parts_of(args, head, tiles, first / Tile::QUERIES), sums, args.shape.HS);
 }
 
 template <typename Tile>
@@ -196,6 +248,12 @@ static const TensorPath<TensorBackwardArgs> paths[] = {
      {run<QueriesTile<128, false>>, run<QueriesTile<128, true>>},
      {prepare<QueriesTile<128, false>>, prepare<QueriesTile<128, true>>}},
 };
+
+int attention_tensor_tiles(const CudaAttention &shape, bool has_dropout)
+{
+    int HS = (int)div_up(shape.HS, 32) * 32;
+    return (int)div_up(shape.T, TILE_WARPS * 16 * tile_row_groups(HS, has_dropout));
+}
 
 void attention_d_queries_tensor_prepare(void)
 {

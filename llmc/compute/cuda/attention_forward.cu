@@ -26,23 +26,67 @@ struct ForwardState {
     float maximum[M][2], total[M][2];
 };
 
-/* Scores become weights relative to the new maximum; what was summed before is brought to it. */
-template <typename Tile>
-static __device__ __forceinline__ void softmax_step(ForwardState<Tile> &state, float (&scores)[Tile::M][8][4])
+/* How far a score may rise above the row's maximum, in powers of 2, before what was summed is brought to a new
+ * one: weights up to 2^8 cost neither range nor precision, as all are divided by their sum. */
+static const float MAXIMUM_SLACK = 8;
+
+static __device__ __forceinline__ bool is_above(float score, float maximum, float scale)
 {
-    float scale = LOG2_E / sqrtf((float)Tile::HS); /* of 2^x in place of e^x */
+    return (score - maximum) * scale > MAXIMUM_SLACK;
+}
+
+/* Raise the maximum of rows whose scores are far above it; what was summed before is brought to it. */
+template <typename Tile>
+static __device__ __forceinline__ void raise_maximum(ForwardState<Tile> &state,
+                                                     const float (&scores)[Tile::M][8][4], float scale)
+{
+    float maximum[Tile::M][2];
+    bool is_raised = false;
 #pragma unroll
     for (int m = 0; m < Tile::M; m++) {
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            float maximum = scores[m][0][half * 2];
+            maximum[m][half] = scores[m][0][half * 2];
 #pragma unroll
             for (int n = 0; n < 8; n++) {
-                maximum = fmaxf(maximum, fmaxf(scores[m][n][half * 2], scores[m][n][half * 2 + 1]));
+                maximum[m][half] =
+                    fmaxf(maximum[m][half], fmaxf(scores[m][n][half * 2], scores[m][n][half * 2 + 1]));
             }
-            maximum = fmaxf(state.maximum[m][half], quad_max(maximum));
-            float factor = exp2_fast((state.maximum[m][half] - maximum) * scale);
-            float offset = maximum * scale;
+            is_raised |= is_above(maximum[m][half], state.maximum[m][half], scale);
+        }
+    }
+    if (!__any_sync(0xffffffffu, is_raised)) {
+        return;
+    }
+#pragma unroll
+    for (int m = 0; m < Tile::M; m++) {
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float highest = quad_max(maximum[m][half]);
+            highest = is_above(highest, state.maximum[m][half], scale) ? highest : state.maximum[m][half];
+            float factor = exp2_fast((state.maximum[m][half] - highest) * scale);
+            state.maximum[m][half] = highest;
+            state.total[m][half] *= factor;
+#pragma unroll
+            for (int n = 0; n < Tile::HS / 8; n++) {
+                state.sums[m][n][half * 2] *= factor;
+                state.sums[m][n][half * 2 + 1] *= factor;
+            }
+        }
+    }
+}
+
+/* Scores become weights relative to the maximum. */
+template <typename Tile>
+static __device__ __forceinline__ void softmax_step(ForwardState<Tile> &state, float (&scores)[Tile::M][8][4],
+                                                    float scale)
+{
+    raise_maximum<Tile>(state, scores, scale);
+#pragma unroll
+    for (int m = 0; m < Tile::M; m++) {
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float offset = state.maximum[m][half] * scale;
             float sum = 0;
 #pragma unroll
             for (int n = 0; n < 8; n++) {
@@ -52,13 +96,7 @@ static __device__ __forceinline__ void softmax_step(ForwardState<Tile> &state, f
                     sum += scores[m][n][i];
                 }
             }
-            state.maximum[m][half] = maximum;
-            state.total[m][half] = state.total[m][half] * factor + sum;
-#pragma unroll
-            for (int n = 0; n < Tile::HS / 8; n++) {
-                state.sums[m][n][half * 2] *= factor;
-                state.sums[m][n][half * 2 + 1] *= factor;
-            }
+            state.total[m][half] += sum;
         }
     }
 }
@@ -114,7 +152,7 @@ static __device__ __forceinline__ void attend(ForwardState<Tile> &state, const b
     if (first_key + Tile::KEYS - 1 > warp_query) {
         mask_scores(scores, key - query);
     }
-    softmax_step<Tile>(state, scores);
+    softmax_step<Tile>(state, scores, args.scale.log2);
     if (Tile::HAS_DROPOUT) {
         drop_weights(scores, args.dropout, head.first_element, args.shape.T, query, key);
     }
@@ -130,7 +168,6 @@ forward_finish(ForwardState<Tile> &state, const TensorForwardArgs &args, const A
 {
     constexpr int M = Tile::M;
     int lane = (int)threadIdx.x % WARP;
-    float natural_scale = 1.0f / sqrtf((float)Tile::HS);
     float factors[M][2];
 #pragma unroll
     for (int m = 0; m < M; m++) {
@@ -140,11 +177,11 @@ forward_finish(ForwardState<Tile> &state, const TensorForwardArgs &args, const A
             float total = quad_sum(state.total[m][half]);
             factors[m][half] = 1.0f / total;
             if (lane % 4 == 0 && query < args.shape.T) {
-                args.lse[head.lse + query] = state.maximum[m][half] * natural_scale + logf(total);
+                args.lse[head.lse + query] = state.maximum[m][half] * args.scale.natural + logf(total);
             }
         }
     }
-    store_rows<Tile::HS>(args.out + head.out, head.qkv_row / 3, warp_query, args.shape.T, state.sums, factors,
+    store_rows<Tile::HS>(args.out + head.out, head.qkv_row / 3, warp_query, args.shape, state.sums, factors,
                          staging);
 }
 
@@ -163,9 +200,9 @@ static __global__ void __launch_bounds__(TILE_THREADS, 2) attention_forward_kern
     int warp_row = (int)threadIdx.x / WARP * Tile::M * 16;
     int end = first + Tile::QUERIES < T ? first + Tile::QUERIES : T; /* of the keys */
 
-    copy_rows_async<Tile::HS, Tile::QUERIES>(q, args.qkv + head.q, head.qkv_row, first, T);
-    copy_rows_async<Tile::HS, Tile::KEYS>(k, args.qkv + head.k, head.qkv_row, 0, T);
-    copy_rows_async<Tile::HS, Tile::KEYS>(v, args.qkv + head.v, head.qkv_row, 0, T);
+    copy_rows_async<Tile::HS, Tile::QUERIES>(q, args.qkv + head.q, head.qkv_row, first, args.shape);
+    copy_rows_async<Tile::HS, Tile::KEYS>(k, args.qkv + head.k, head.qkv_row, 0, args.shape);
+    copy_rows_async<Tile::HS, Tile::KEYS>(v, args.qkv + head.v, head.qkv_row, 0, args.shape);
     copy_async_commit();
     ForwardState<Tile> state = {};
 #pragma unroll
@@ -180,9 +217,9 @@ static __global__ void __launch_bounds__(TILE_THREADS, 2) attention_forward_kern
         int next = now ^ 1;
         if (key + Tile::KEYS < end) {
             copy_rows_async<Tile::HS, Tile::KEYS>(k + next * Tile::KEY_ELEMENTS, args.qkv + head.k,
-                                                  head.qkv_row, key + Tile::KEYS, T);
+                                                  head.qkv_row, key + Tile::KEYS, args.shape);
             copy_rows_async<Tile::HS, Tile::KEYS>(v + next * Tile::KEY_ELEMENTS, args.qkv + head.v,
-                                                  head.qkv_row, key + Tile::KEYS, T);
+                                                  head.qkv_row, key + Tile::KEYS, args.shape);
             copy_async_commit();
         }
         if (key < first + warp_row + Tile::M * 16) { /* else no query of this warp sees a key of the tile */

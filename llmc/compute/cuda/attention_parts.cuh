@@ -24,7 +24,9 @@ struct AttentionHead {
     int64_t q, k, v; /* in qkv */
     int64_t out;
     int64_t lse;
-    int64_t rows;          /* in backward's rows */
+    int64_t rows;   /* in backward's rows */
+    int64_t column; /* of a token's (C) */
+    int b;
     int64_t first_element; /* of its (T,T) probabilities, for dropout */
 };
 
@@ -40,9 +42,22 @@ static __device__ __forceinline__ AttentionHead attention_head(const CudaAttenti
     head.v = head.q + 2 * C;
     head.out = b * shape.T * C + h * shape.HS;
     head.lse = (int64_t)item * shape.T;
+    head.column = h * shape.HS;
+    head.b = (int)b;
     head.rows = (int64_t)item * 2 * attention_padded_T(shape.T);
     head.first_element = head.lse * shape.T;
     return head;
+}
+
+/* Of scores. Zeros after a head do not change it. */
+struct AttentionScale {
+    float natural; /* 1 / sqrt(HS) */
+    float log2;    /* for powers of 2 in place of e */
+};
+
+static inline AttentionScale attention_scale(const CudaAttention &shape)
+{
+    return {1.0f / sqrtf((float)shape.HS), LOG2_E / sqrtf((float)shape.HS)};
 }
 
 /* What kernels take. Number: bf16 on the tensor cores, what WITH_TYPE says on the plain path. */
@@ -52,15 +67,22 @@ struct AttentionForwardArgs {
     float *lse;
     const Number *qkv;
     CudaAttention shape;
+    AttentionScale scale;
     Dropout dropout;
 };
 
 template <typename Number>
 struct AttentionBackwardArgs {
     Number *d_qkv;
-    const Number *d_out, *qkv;
-    const float *rows; /* (B,NH,2,padded T): what attention_row_values() makes */
+    const Number *d_out, *qkv, *out;
+    const float *lse;
+    float *rows; /* (B,NH,2,padded T) of each query lse in powers of 2, and delta: the sum over the head of
+                     d_out * out, which is what normalising takes from the gradient of each of its scores. From
+                     T on infinity, so that weights are 0, and 0 */
+    float *
+        parts; /* (B, tiles, 3C) tensor cores only: sums over a tile's tokens of d_qkv before it is rounded */
     CudaAttention shape;
+    AttentionScale scale;
     Dropout dropout;
 };
 
@@ -69,12 +91,16 @@ struct AttentionBackwardArgs {
 typedef AttentionForwardArgs<bf16> TensorForwardArgs;
 typedef AttentionBackwardArgs<bf16> TensorBackwardArgs;
 
-/* Offsets within a batch row are 32-bit there: they live in registers, which are scarce. */
+/* Kernels are made for heads of 32, 64, 96 and 128; others of whole 16 bytes are read as if zeros followed.
+ * Offsets within a batch row are 32-bit there: they live in registers, which are scarce. */
 static inline bool attention_has_tensor_path(const CudaAttention &shape)
 {
     int64_t row_elements = (int64_t)shape.T * 3 * shape.NH * shape.HS;
-    return shape.dtype == DTYPE_BF16 && shape.HS % 32 == 0 && shape.HS <= 128 && row_elements <= INT32_MAX;
+    return shape.dtype == DTYPE_BF16 && shape.HS % 8 == 0 && shape.HS <= 128 && row_elements <= INT32_MAX;
 }
+
+/* Of a head's queries in backward, and as many of its keys; most with dropout. */
+int attention_tensor_tiles(const CudaAttention &shape, bool has_dropout);
 
 void attention_forward_tensor_prepare(void);
 void attention_forward_tensor(const TensorForwardArgs &args, cudaStream_t stream);

@@ -23,10 +23,11 @@ static constexpr int tile_row_groups(int HS, bool has_dropout)
 
 /* ---- copies ------------------------------------------------------------------------------------------ */
 
-/* Start to copy rows first .. first + ROWS - 1 of a head; rows from T on become zeros. */
+/* Start to copy rows first .. first + ROWS - 1 of a head; rows from T on, and the columns that a smaller head
+ * lacks, become zeros. */
 template <int HS, int ROWS>
 static __device__ __forceinline__ void copy_rows_async(bf16 *shared, const bf16 *head, int row_elements,
-                                                       int first, int T)
+                                                       int first, const CudaAttention &shape)
 {
     constexpr int CHUNKS = HS / 8;                       /* 16 bytes each */
     constexpr bool IS_EVEN = TILE_THREADS % CHUNKS == 0; /* a thread keeps to its column */
@@ -36,13 +37,13 @@ static __device__ __forceinline__ void copy_rows_async(bf16 *shared, const bf16 
     for (int i = 0; i < ROWS * CHUNKS; i += TILE_THREADS) {
         int row = IS_EVEN ? thread / CHUNKS + i / CHUNKS : (i + thread) / CHUNKS;
         int column = (IS_EVEN ? thread % CHUNKS : (i + thread) % CHUNKS) * 8;
-        bool is_valid = first + row < T;
+        bool is_valid = first + row < shape.T && column < shape.HS;
         copy_async_16(shared + row * (HS + TILE_PAD) + column,
-                      head + (is_valid ? first + row : 0) * row_elements + column, is_valid);
+                      head + (is_valid ? (first + row) * row_elements + column : 0), is_valid);
     }
 }
 
-/* Start to copy what backward needs of ROWS queries: lse in powers of 2, then delta. `rows` is the head's. */
+/* Start to copy what d_keys needs of ROWS queries: lse in powers of 2, then delta. `rows` is the head's. */
 template <int ROWS>
 static __device__ __forceinline__ void copy_row_values_async(float *shared, const float *rows, int first,
                                                              int T)
@@ -60,9 +61,9 @@ static __device__ __forceinline__ void copy_row_values_async(float *shared, cons
 /* Store a warp's accumulators, times a factor for each row, as rows of bf16. They pass through `shared`, rows
  * of the warp's own, so that each lane writes 16 bytes. All threads of the block take part. */
 template <int HS, int M>
-static __device__ __forceinline__ void store_rows(bf16 *head, int row_elements, int first, int T,
-                                                  const float (&sums)[M][HS / 8][4],
-                                                  const float (&factors)[M][2], bf16 *shared)
+static __device__ __forceinline__ void
+store_rows(bf16 *head, int row_elements, int first, const CudaAttention &shape,
+           const float (&sums)[M][HS / 8][4], const float (&factors)[M][2], bf16 *shared)
 {
     constexpr int CHUNKS = HS / 8;
     int lane = (int)threadIdx.x % WARP;
@@ -83,10 +84,49 @@ static __device__ __forceinline__ void store_rows(bf16 *head, int row_elements, 
     for (int i = 0; i < M * 16 * CHUNKS; i += WARP) {
         int row = (i + lane) / CHUNKS;
         int column = (i + lane) % CHUNKS * 8;
-        if (first + row < T) {
+        if (first + row < shape.T && column < shape.HS) {
             *(uint4 *)(head + (first + row) * row_elements + column) =
                 *(const uint4 *)(shared + row * (HS + TILE_PAD) + column);
         }
+    }
+}
+
+/* The sums over a warp's rows of its accumulators, times a factor, into `shared`, (HS) a warp. */
+template <int HS, int M>
+static __device__ __forceinline__ void sum_rows(float *shared, const float (&sums)[M][HS / 8][4],
+                                                float factor)
+{
+    constexpr int COUNT = HS / 4, LEFT = COUNT / 8; /* of a lane, before and after lanes share them out */
+    int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP;
+    float columns[COUNT];
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+        columns[i] = 0;
+#pragma unroll
+        for (int m = 0; m < M; m++) {
+            columns[i] += sums[m][i / 2][i % 2] + sums[m][i / 2][2 + i % 2];
+        }
+    }
+    scatter_sums<4>(columns, lane);
+#pragma unroll
+    for (int k = 0; k < LEFT; k++) {
+        int i = lane / 4 * LEFT + k;
+        shared[warp * HS + i / 2 * 8 + lane % 4 * 2 + i % 2] = columns[k] * factor;
+    }
+}
+
+/* What the block's warps left there, added in their order, into the head's columns of a part. */
+template <int HS>
+static __device__ __forceinline__ void store_sums(float *part, const float *shared, int columns)
+{
+    static_assert(HS <= TILE_THREADS, "a thread has one column");
+    int i = (int)threadIdx.x;
+    if (i < columns) {
+        float sum = 0;
+        for (int warp = 0; warp < TILE_WARPS; warp++) {
+            sum += shared[warp * HS + i];
+        }
+        part[i] = sum;
     }
 }
 
@@ -243,9 +283,16 @@ static __device__ __forceinline__ float score_gradient(float weight, float d_wei
     return weight * (d_weight - delta);
 }
 
+/* Where the sums over a tile's tokens of a head's d_q begin; d_k's and d_v's follow, each (C) on. */
+static __device__ __forceinline__ float *parts_of(const TensorBackwardArgs &args, const AttentionHead &head,
+                                                  int tiles, int tile)
+{
+    return args.parts + ((int64_t)head.b * tiles + tile) * head.qkv_row + head.column;
+}
+
 /* ---- choice of a kernel ------------------------------------------------------------------------------ */
 
-/* What is compiled for one head size: without dropout, and with. */
+/* What is compiled for one head size: without dropout, and with. It serves smaller ones, down to the next. */
 template <typename Args>
 struct TensorPath {
     int HS;
@@ -265,11 +312,11 @@ static void tensor_path_prepare(const TensorPath<Args> (&paths)[COUNT])
 template <typename Args, int COUNT>
 static void tensor_path_run(const TensorPath<Args> (&paths)[COUNT], const Args &args, cudaStream_t stream)
 {
-    for (int i = 0; i < COUNT; i++) {
-        if (paths[i].HS == args.shape.HS) {
-            paths[i].run[args.dropout.probability > 0](args, stream);
-        }
+    int i = 0;
+    while (paths[i].HS < args.shape.HS) {
+        i++;
     }
+    paths[i].run[args.dropout.probability > 0](args, stream);
 }
 
 #endif

@@ -96,16 +96,12 @@ static void backward_weight(Model *model, float *d_weight, Tensor d_out, Tensor 
     matmul(model->matmuls, &product, model->stream);
 }
 
-/* Gradients of one linear layer's weight and bias, which stand one after the other in the table. */
-static void backward_weight_and_bias(Model *model, int index, Tensor d_out, Tensor inp, int64_t range_offset,
-                                     const SlotContext *context)
+/* The gradient of a block's weight. */
+static void backward_block_weight(Model *model, int index, Tensor d_out, Tensor inp, int64_t range_offset,
+                                  const SlotContext *context)
 {
-    const ParamSpec *weight = &model->table.specs[index];
-    int64_t BT = model_rows(model);
-    backward_weight(model, gradient_at(model, range_offset, weight->offset), d_out, inp, index, BT,
-                    accumulates(model, context));
-    column_sums(gradient_at(model, range_offset, weight[1].offset), d_out, BT, (int)weight->rows,
-                accumulates(model, context), model->backward.partial, model->stream);
+    float *d_weight = gradient_at(model, range_offset, model->table.specs[index].offset);
+    backward_weight(model, d_weight, d_out, inp, index, model_rows(model), accumulates(model, context));
 }
 
 /* ---- parts of the model -------------------------------------------------------------------------------- */
@@ -131,6 +127,7 @@ static void backward_head(Model *model, const SlotContext *context)
         classifier.Vp = model->Vp;
         classifier.scale = (float)(1.0 / ((double)model->config.slots_per_step * (double)BT));
         classifier.has_gradient = 1;
+        classifier.shared_bytes_max = model->shared_bytes_max;
         classifier_rows(&classifier, model->stream);
         backward_input(model, tensor_at(model->backward.d_narrow, first * C), classifier.logits, wte, rows);
         backward_weight(model, d_wte, classifier.logits, tensor_at(model->final_ln, first * C), wte, rows,
@@ -145,9 +142,10 @@ typedef struct NormInput {
 } NormInput;
 
 /* d_residual takes what goes through the layer norm whose output has the gradient d_narrow; then d_branch is
- * the input of the branch that this dropout belongs to, unless there is none below. */
+ * the input of the branch that this dropout belongs to, unless there is none below. d_branch_bias is the
+ * gradient of the bias that this branch ends with; NULL where its place is not free yet. */
 static void backward_layernorm(Model *model, int weight_index, const NormInput *input, int64_t range_offset,
-                               const Dropout *dropout, const SlotContext *context)
+                               const Dropout *dropout, float *d_branch_bias, const SlotContext *context)
 {
     const ParamSpec *specs = model->table.specs;
     LayernormBackward layernorm = {};
@@ -158,6 +156,7 @@ static void backward_layernorm(Model *model, int weight_index, const NormInput *
     }
     layernorm.d_weight = gradient_at(model, range_offset, specs[weight_index].offset);
     layernorm.d_bias = gradient_at(model, range_offset, specs[weight_index + 1].offset);
+    layernorm.d_branch_bias = d_branch_bias;
     layernorm.d_out = model->backward.d_narrow;
     layernorm.inp = input->values;
     layernorm.mean = input->mean;
@@ -173,20 +172,27 @@ static void backward_layernorm(Model *model, int weight_index, const NormInput *
 
 static void backward_mlp(Model *model, int l, int64_t range_offset, const SlotContext *context)
 {
+    const ParamSpec *specs = model->table.specs;
     BlockActivations *a = &model->blocks[l];
     BackwardBuffers *b = &model->backward;
     int64_t BT = model_rows(model);
     int w = params_block_index(l, LN1_WEIGHT);
-    backward_weight_and_bias(model, w + FCPROJ_WEIGHT, b->d_branch, a->gelu, range_offset, context);
+    /* What the layer norm above has summed, as that block's gradients were where these are to be. */
+    layernorm_branch_bias(gradient_at(model, range_offset, specs[w + FCPROJ_BIAS].offset), b->partial, BT,
+                          model->config.shape.n_embd, accumulates(model, context), model->stream);
+    backward_block_weight(model, w + FCPROJ_WEIGHT, b->d_branch, a->gelu, range_offset, context);
     Matmul d_fc = input_gradient(model, b->d_wide, b->d_branch, w + FCPROJ_WEIGHT, BT);
     d_fc.epilogue = MATMUL_GELU_BACKWARD;
     d_fc.before = a->fc.data;
     matmul(model->matmuls, &d_fc, model->stream);
-    backward_weight_and_bias(model, w + FC_WEIGHT, b->d_wide, a->ln2, range_offset, context);
+    backward_block_weight(model, w + FC_WEIGHT, b->d_wide, a->ln2, range_offset, context);
+    column_sums(gradient_at(model, range_offset, specs[w + FC_BIAS].offset), b->d_wide, BT,
+                (int)specs[w + FC_WEIGHT].rows, accumulates(model, context), b->partial, model->stream);
     backward_input(model, b->d_narrow, b->d_wide, w + FC_WEIGHT, BT);
     NormInput input = {a->middle, a->mean2, a->rstd2};
     Dropout dropout = model_dropout(model, context, l, DROPOUT_PROJ);
-    backward_layernorm(model, w + LN2_WEIGHT, &input, range_offset, &dropout, context);
+    backward_layernorm(model, w + LN2_WEIGHT, &input, range_offset, &dropout,
+                       gradient_at(model, range_offset, specs[w + PROJ_BIAS].offset), context);
 }
 
 static void backward_attention(Model *model, int l, int64_t range_offset, const SlotContext *context)
@@ -197,7 +203,7 @@ static void backward_attention(Model *model, int l, int64_t range_offset, const 
     int w = params_block_index(l, LN1_WEIGHT);
     CudaAttention shape = model_attention(model);
     Dropout attention_dropout = model_dropout(model, context, l, DROPOUT_ATTENTION);
-    backward_weight_and_bias(model, w + PROJ_WEIGHT, b->d_branch, a->attention, range_offset, context);
+    backward_block_weight(model, w + PROJ_WEIGHT, b->d_branch, a->attention, range_offset, context);
     backward_input(model, b->d_attention, b->d_branch, w + PROJ_WEIGHT, BT);
     CudaAttentionBackward attention = {};
     attention.d_qkv = b->d_wide.data;
@@ -206,13 +212,16 @@ static void backward_attention(Model *model, int l, int64_t range_offset, const 
     attention.out = a->attention.data;
     attention.lse = a->lse;
     attention.scratch = b->attention;
+    attention.d_bias = gradient_at(model, range_offset, model->table.specs[w + QKV_BIAS].offset);
+    attention.partial = b->partial;
+    attention.accumulates = accumulates(model, context);
     attention.dropout = &attention_dropout;
     attention_backward_cuda(&attention, &shape, model->stream);
-    backward_weight_and_bias(model, w + QKV_WEIGHT, b->d_wide, a->ln1, range_offset, context);
+    backward_block_weight(model, w + QKV_WEIGHT, b->d_wide, a->ln1, range_offset, context);
     backward_input(model, b->d_narrow, b->d_wide, w + QKV_WEIGHT, BT);
     NormInput input = {a->residual, a->mean1, a->rstd1};
     Dropout dropout = model_dropout(model, context, l - 1, DROPOUT_FCPROJ);
-    backward_layernorm(model, w + LN1_WEIGHT, &input, range_offset, l > 0 ? &dropout : NULL, context);
+    backward_layernorm(model, w + LN1_WEIGHT, &input, range_offset, l > 0 ? &dropout : NULL, NULL, context);
 }
 
 static void backward_embedding(Model *model, const SlotContext *context)
@@ -242,7 +251,7 @@ static void backward_embedding(Model *model, const SlotContext *context)
     out.not_finite = model->tail + TAIL_NOT_FINITE;
     out.limit = bad_limit(model);
     TokenBins bins = cuda_model_bins(model);
-    embedding_backward_tokens(&out, &bins, d_out, (int)C, model->stream);
+    embedding_backward_tokens(&out, &bins, d_out, (int)C, model->backward.partial, model->stream);
     range_done(model, wte, wte, context);
 }
 
@@ -264,7 +273,7 @@ static void backward_part(Model *model, const SlotContext *context)
 
     NormInput input = {model->final_residual, model->final_mean, model->final_rstd};
     Dropout dropout = model_dropout(model, context, L - 1, DROPOUT_FCPROJ);
-    backward_layernorm(model, lnf, &input, model->table.specs[lnf].offset, &dropout, context);
+    backward_layernorm(model, lnf, &input, model->table.specs[lnf].offset, &dropout, NULL, context);
     fold_tensors(model, lnf, lnf + 1, context);
     range_done(model, lnf, lnf + 1, context);
     for (int l = L - 1; l >= 0; l--) {

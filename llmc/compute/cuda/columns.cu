@@ -1,7 +1,10 @@
 #include "llmc/compute/cuda/columns.cuh"
 
-/* A block of THREADS threads takes so many columns, or four times as many, and this many rows. */
-enum { THREADS = 64, COLUMN_ROWS = 256 };
+/* A block takes so many columns, or four times as many, and COLUMN_ROWS rows. */
+enum { THREADS = 64 };
+
+/* A block adds up the parts of as many columns as a warp has lanes: each warp some of them, then one all. */
+enum { PART_WARPS = 16, PART_THREADS = PART_WARPS * 32 };
 
 int64_t column_partial_count(int64_t rows, int columns)
 {
@@ -30,25 +33,44 @@ __global__ void __launch_bounds__(THREADS)
     values_store(partial + (int64_t)blockIdx.y * columns + column, sums);
 }
 
-__global__ void __launch_bounds__(THREADS)
-    column_parts_kernel(float *out, ColumnParts parts, int first, int columns)
+/* Warp w adds parts w, w + PART_WARPS, ..; the first adds what they found, in the order of the warps. */
+__global__ void __launch_bounds__(PART_THREADS) column_parts_kernel(ColumnParts parts)
 {
-    int column = (int)(blockIdx.x * THREADS + threadIdx.x);
-    if (column >= columns) {
+    float *sums = (float *)dynamic_shared(); /* (PART_WARPS, WARP) */
+    int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP;
+    int column = (int)blockIdx.x * WARP + lane, piece = (int)blockIdx.y;
+    float *out = parts.out[piece];
+    if (!out) {
         return;
     }
     float sum = 0;
-#pragma unroll 16
-    for (int i = 0; i < parts.count; i++) { /* few threads: each has many loads under way */
-        sum += parts.parts[(int64_t)i * parts.stride + first + column];
+    if (column < parts.columns) {
+        const float *from = parts.parts + piece * parts.columns + column;
+#pragma unroll 8
+        for (int i = warp; i < parts.count; i += PART_WARPS) {
+            sum += from[(int64_t)i * parts.stride];
+        }
     }
-    out[column] = parts.accumulates ? out[column] + sum : sum;
+    sums[threadIdx.x] = sum;
+    __syncthreads();
+    if (warp > 0 || column >= parts.columns) {
+        return;
+    }
+    sum = parts.accumulates ? out[column] : 0.0f;
+    for (int w = 0; w < PART_WARPS; w++) {
+        sum += sums[w * WARP + lane];
+    }
+    out[column] = sum;
 }
 
-void column_parts_sum(float *out, const ColumnParts *parts, int first, int columns, cudaStream_t stream)
+void column_parts_sum(const ColumnParts *parts, cudaStream_t stream)
 {
-    launch(column_parts_kernel, dim3((unsigned)div_up(columns, THREADS)), dim3(THREADS), 0, stream, out,
-           *parts, first, columns);
+    int pieces = COLUMN_OUTS;
+    while (pieces > 1 && !parts->out[pieces - 1]) {
+        pieces--;
+    }
+    dim3 grid((unsigned)div_up(parts->columns, WARP), (unsigned)pieces);
+    launch(column_parts_kernel, grid, dim3(PART_THREADS), PART_THREADS * sizeof(float), stream, *parts);
 }
 
 void column_sums(float *out, Tensor inp, int64_t rows, int columns, int accumulates, float *partial,
@@ -59,6 +81,6 @@ void column_sums(float *out, Tensor inp, int64_t rows, int columns, int accumula
     dim3 grid((unsigned)div_up(columns, width * THREADS), (unsigned)blocks);
     WITH_TYPE(inp.type, launch(width == 1 ? column_blocks_kernel<T, 1> : column_blocks_kernel<T, 4>, grid,
                                dim3(THREADS), 0, stream, partial, (const T *)inp.data, rows, columns));
-    ColumnParts parts = {partial, blocks, columns, accumulates};
-    column_parts_sum(out, &parts, 0, columns, stream);
+    ColumnParts parts = {partial, blocks, columns, columns, accumulates, {out}};
+    column_parts_sum(&parts, stream);
 }

@@ -4,6 +4,9 @@
 
 #include "llmc/compute/cuda/values.cuh"
 
+/* rows at most: so many a block, and the blocks that a grid may have in y. */
+enum { COLUMN_ROWS = 256, COLUMN_ROWS_MAX = COLUMN_ROWS * GRID_Y_MAX };
+
 /* out (columns) fp32 = or += sum over rows of inp (rows,columns).
  *   partial   column_partial_count(rows, columns) fp32 of scratch
  * Asynchronous. Bound by memory: one read of inp. */
@@ -11,14 +14,17 @@ void column_sums(float *out, Tensor inp, int64_t rows, int columns, int accumula
                  cudaStream_t stream);
 int64_t column_partial_count(int64_t rows, int columns);
 
-/* What blocks summed each for itself: (count, stride). */
+/* What blocks summed each for itself, (count, stride): first `columns` for out[0], then as many for each
+ * other. */
+enum { COLUMN_OUTS = 3 };
 typedef struct ColumnParts {
     const float *parts;
-    int count, stride;
+    int count, stride, columns;
     int accumulates;
+    float *out[COLUMN_OUTS]; /* (columns) = or += the sum over parts; NULL: not wanted */
 } ColumnParts;
 
-/* out (columns) = or += sum over parts of columns first .. first + columns - 1. */
-void column_parts_sum(float *out, const ColumnParts *parts, int first, int columns, cudaStream_t stream);
+/* One launch, in a fixed order. */
+void column_parts_sum(const ColumnParts *parts, cudaStream_t stream);
 
 #endif

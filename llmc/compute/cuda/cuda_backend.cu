@@ -65,6 +65,7 @@ static void describe(ModelFacts *facts, const Model *model)
                         matmuls_notice(model->matmuls),
                         matmuls_device(model->matmuls),
                         NULL,
+                        model->shape_notice.text[0] ? model->shape_notice.text : NULL,
                         1,
                         0};
 }

@@ -45,7 +45,7 @@ typedef struct BackwardBuffers {
 /* A batch on its way to the device. Two of them: while the device reads one, the host fills the other. */
 enum { STAGES = 2 };
 typedef struct Stage {
-    int32_t *tokens; /* pinned: (BT) tokens, (BT) targets, then the bins' arrays, BT + 1 each, and count */
+    int32_t *tokens; /* pinned: (BT) tokens, (BT) targets, then the bins' arrays, BT + 1 each, and counts */
     TokenBins bins;  /* pinned, within the same block */
     cudaEvent_t is_free;
 } Stage;
@@ -114,10 +114,12 @@ struct Model {
     double *mean_host;         /* pinned */
     double *mean;
 
-    double peak_flops; /* of the GPU in the compute dtype; 0: unknown */
-    size_t bytes;      /* of device memory, all of the above */
-    int is_planning;   /* cuda_model_alloc only counts */
-    OwnedBlock *owned; /* [owned_count] every block, for release */
+    double peak_flops;        /* of the GPU in the compute dtype; 0: unknown */
+    Error shape_notice;       /* what makes this shape slow; empty: nothing */
+    int64_t shared_bytes_max; /* of shared memory, for a block that asks for more than 48 KB */
+    size_t bytes;             /* of device memory, all of the above */
+    int is_planning;          /* cuda_model_alloc only counts */
+    OwnedBlock *owned;        /* [owned_count] every block, for release */
     int owned_count, owned_capacity;
 };
 
@@ -134,6 +136,12 @@ Tensor cuda_model_tensor(Model *model, int64_t count, DType type);
 static inline int64_t model_rows(const Model *model)
 {
     return (int64_t)model->config.batch_size * model->config.sequence_tokens;
+}
+
+/* Elements of a Stage, and of its copy on the device. */
+static inline int64_t cuda_model_stage_count(const Model *model)
+{
+    return 5 * (model_rows(model) + 1);
 }
 
 /* A weight or bias in the compute dtype, and in fp32. */

@@ -32,7 +32,7 @@ static void create_buffers(Model *model)
 
 /* ---- attention to a cache ------------------------------------------------------------------------------ */
 
-enum { THREADS = 128 };
+enum { THREADS = 128, KEYS = 1024, OUTPUTS = ATTENTION_HEAD_SIZE_MAX / THREADS };
 
 /* Keys and values of `count` new tokens into the cache, which begins at their position. */
 template <typename T>
@@ -52,36 +52,59 @@ typedef struct DecodeAttention {
     int C, HS;
 } DecodeAttention;
 
-/* Block (head, token): a thread's keys are every THREADS-th, then its outputs are. The scores of all keys
- * wait in shared memory. */
+/* Scores of the keys of a tile, of which this thread has every THREADS-th, into shared memory; returns the
+ * highest of its own. */
+template <typename T>
+static __device__ __forceinline__ float score_keys(float *scores, const T *query, const T *keys, int count,
+                                                   const DecodeAttention &a)
+{
+    float scale = rsqrtf((float)a.HS), highest = -INFINITY;
+    for (int k = (int)threadIdx.x; k < count; k += THREADS) {
+        float dot = 0;
+        for (int i = 0; i < a.HS; i++) {
+            dot += value_load(query + i) * value_load(keys + (int64_t)k * 2 * a.C + i);
+        }
+        scores[k] = dot * scale;
+        highest = fmaxf(highest, scores[k]);
+    }
+    return highest;
+}
+
+/* Block (head, token). Keys come in tiles, whose scores wait in shared memory: first each thread has some of
+ * the keys, then some of the outputs. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS) decode_attention_kernel(DecodeAttention a)
 {
     int h = (int)blockIdx.x, token = (int)blockIdx.y, keys = a.position + token + 1;
     float *sums = (float *)dynamic_shared(), *scores = sums + THREADS / WARP;
     const T *query = (const T *)a.qkv + (int64_t)token * 3 * a.C + h * a.HS;
-    const T *cache = (const T *)a.cache + h * a.HS;
-    float scale = rsqrtf((float)a.HS), maximum = -INFINITY, sum = 0;
-    for (int k = (int)threadIdx.x; k < keys; k += THREADS) {
-        float dot = 0;
-        for (int i = 0; i < a.HS; i++) {
-            dot += value_load(query + i) * value_load(cache + (int64_t)k * 2 * a.C + i);
+    float maximum = -INFINITY, sum = 0, values[OUTPUTS] = {};
+    for (int first = 0; first < keys; first += KEYS) {
+        int count = keys - first < KEYS ? keys - first : KEYS;
+        const T *tile = (const T *)a.cache + (int64_t)first * 2 * a.C + h * a.HS;
+        float highest = score_keys(scores, query, tile, count, a);
+        highest = fmaxf(maximum, block_max(highest, sums));
+        float factor = expf(maximum - highest), tile_sum = 0;
+        for (int k = (int)threadIdx.x; k < count; k += THREADS) {
+            scores[k] = expf(scores[k] - highest);
+            tile_sum += scores[k];
         }
-        scores[k] = dot * scale;
-        maximum = fmaxf(maximum, scores[k]);
-    }
-    maximum = block_max(maximum, sums);
-    for (int k = (int)threadIdx.x; k < keys; k += THREADS) {
-        scores[k] = expf(scores[k] - maximum);
-        sum += scores[k];
-    }
-    sum = block_sum(sum, sums);
-    for (int i = (int)threadIdx.x; i < a.HS; i += THREADS) {
-        float value = 0;
-        for (int k = 0; k < keys; k++) {
-            value += scores[k] * value_load(cache + (int64_t)k * 2 * a.C + a.C + i);
+        maximum = highest;
+        sum = sum * factor + block_sum(tile_sum, sums);
+        for (int n = 0; n < OUTPUTS; n++) {
+            int i = (int)threadIdx.x + n * THREADS;
+            values[n] *= factor;
+            for (int k = 0; i < a.HS && k < count; k++) {
+                values[n] += scores[k] * value_load(tile + (int64_t)k * 2 * a.C + a.C + i);
+            }
         }
-        value_store((T *)a.out + (int64_t)token * a.C + h * a.HS + i, value / sum);
+        __syncthreads(); /* the scores are done with */
+    }
+    for (int n = 0; n < OUTPUTS; n++) {
+        int i = (int)threadIdx.x + n * THREADS;
+        if (i < a.HS) {
+            value_store((T *)a.out + (int64_t)token * a.C + h * a.HS + i, values[n] / sum);
+        }
     }
 }
 
@@ -92,12 +115,11 @@ static void attention_decode(Model *model, int l, int count, int position)
     Tensor cache = tensor_at(d->cache[l], (int64_t)position * 2 * C);
     DecodeAttention args = {d->attention.data, d->qkv.data, d->cache[l].data, position, C, C / NH};
     dim3 copies((unsigned)div_up((int64_t)count * 2 * C, THREADS));
-    size_t bytes = (THREADS / WARP + (size_t)model->config.shape.block_size) * sizeof(float);
+    size_t bytes = (THREADS / WARP + KEYS) * sizeof(float);
     WITH_TYPE(cache.type, launch(remember_kernel<T>, copies, dim3(THREADS), 0, model->stream, (T *)cache.data,
                                  (const T *)d->qkv.data, count, C));
-    WITH_TYPE(cache.type, allow_shared_bytes(decode_attention_kernel<T>, bytes);
-              launch(decode_attention_kernel<T>, dim3((unsigned)NH, (unsigned)count), dim3(THREADS), bytes,
-                     model->stream, args));
+    WITH_TYPE(cache.type, launch(decode_attention_kernel<T>, dim3((unsigned)NH, (unsigned)count),
+                                 dim3(THREADS), bytes, model->stream, args));
 }
 
 /* ---- the model ----------------------------------------------------------------------------------------- */

@@ -3,14 +3,14 @@
 #include "llmc/compute/cuda/dropout.cuh"
 #include "llmc/compute/cuda/exact.cuh"
 
-enum { THREADS = 256, TOKEN_THREADS = 128, COLUMNS = 6 };
+enum { THREADS = EMBEDDING_ROWS * 32, TOKEN_THREADS = 128, COLUMNS = 6 };
 
 /* One warp a row: blocks stand side by side over the batch, so that those that run together read the same
  * rows of wpe. */
 template <int W>
 __global__ void __launch_bounds__(THREADS) embedding_forward_kernel(EmbeddingForward a)
 {
-    int position = (int)blockIdx.y * (THREADS / WARP) + (int)threadIdx.x / WARP;
+    int position = (int)blockIdx.y * EMBEDDING_ROWS + (int)threadIdx.x / WARP;
     if (position >= a.T) {
         return;
     }
@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(THREADS) embedding_forward_kernel(EmbeddingFor
 
 void embedding_forward(const EmbeddingForward *args, cudaStream_t stream)
 {
-    dim3 grid((unsigned)(args->rows / args->T), (unsigned)div_up(args->T, THREADS / WARP));
+    dim3 grid((unsigned)(args->rows / args->T), (unsigned)div_up(args->T, EMBEDDING_ROWS));
     launch(args->C % 4 ? embedding_forward_kernel<1> : embedding_forward_kernel<4>, grid, dim3(THREADS), 0,
            stream, *args);
 }
@@ -88,14 +88,15 @@ static __device__ __forceinline__ void add_token_gradient(const TokenGradients &
 }
 
 /* One block a bin, and those beyond the last bin have nothing to do. Each thread has up to COLUMNS columns at
- * once, so that a frequent token's many rows are read with many loads under way. */
+ * once, so that many loads are under way. A token's part of a row goes to partial (split_count,C). */
 __global__ void __launch_bounds__(TOKEN_THREADS)
-    tokens_kernel(TokenGradients out, TokenBins bins, const float *d_out, int C)
+    tokens_kernel(TokenGradients out, TokenBins bins, const float *d_out, int C, float *partial)
 {
     int bin = (int)blockIdx.x;
-    if (bin >= *bins.device_count) {
+    if (bin >= bins.device_counts[0]) {
         return;
     }
+    bool is_part = bin < bins.device_counts[1];
     int64_t row = (int64_t)bins.tokens[bin] * C;
     int first = bins.starts[bin], end = bins.starts[bin + 1];
     for (int base = (int)threadIdx.x; base < C; base += COLUMNS * TOKEN_THREADS) {
@@ -112,16 +113,61 @@ __global__ void __launch_bounds__(TOKEN_THREADS)
 #pragma unroll
         for (int k = 0; k < COLUMNS; k++) {
             int column = base + k * TOKEN_THREADS;
-            if (column < C) {
+            if (column < C && is_part) {
+                partial[(int64_t)bin * C + column] = sums[k];
+            } else if (column < C) {
                 add_token_gradient(out, row + column, sums[k]);
             }
         }
     }
 }
 
+/* How many bins from this one on belong to its token; for every thread of the block. */
+static __device__ int count_parts(const TokenBins &bins, int bin, int split_count)
+{
+    int count = 0, found;
+    do {
+        int other = bin + count + (int)threadIdx.x;
+        found = __syncthreads_count(other < split_count && bins.tokens[other] == bins.tokens[bin]);
+        count += found;
+    } while (found == TOKEN_THREADS);
+    return count;
+}
+
+/* The parts of a token's row, added by the block (of some columns) of its first bin; others do nothing. */
+__global__ void __launch_bounds__(TOKEN_THREADS)
+    token_parts_kernel(TokenGradients out, TokenBins bins, const float *partial, int C)
+{
+    int bin = (int)blockIdx.x, column = (int)(blockIdx.y * TOKEN_THREADS + threadIdx.x);
+    int split_count = bins.device_counts[1];
+    if (bin >= split_count || (bin > 0 && bins.tokens[bin - 1] == bins.tokens[bin])) {
+        return;
+    }
+    int count = count_parts(bins, bin, split_count);
+    if (column >= C) {
+        return;
+    }
+    float sum = 0;
+#pragma unroll 8
+    for (int i = 0; i < count; i++) {
+        sum += partial[(int64_t)(bin + i) * C + column];
+    }
+    add_token_gradient(out, (int64_t)bins.tokens[bin] * C + column, sum);
+}
+
+int64_t embedding_partial_count(int64_t rows, int C)
+{
+    return token_bins_split_max(rows, EMBEDDING_BIN_MAX) * C;
+}
+
 void embedding_backward_tokens(const TokenGradients *out, const TokenBins *bins, const float *d_out, int C,
-                               cudaStream_t stream)
+                               float *partial, cudaStream_t stream)
 {
     launch(tokens_kernel, dim3((unsigned)bins->count_max), dim3(TOKEN_THREADS), 0, stream, *out, *bins, d_out,
-           C);
+           C, partial);
+    if (bins->split_max > 0) {
+        dim3 grid((unsigned)bins->split_max, (unsigned)div_up(C, TOKEN_THREADS));
+        launch(token_parts_kernel, grid, dim3(TOKEN_THREADS), 0, stream, *out, *bins, (const float *)partial,
+               C);
+    }
 }

@@ -6,13 +6,16 @@
 #include "llmc/compute/dropout.h"
 #include "llmc/compute/token_bins.h"
 
+/* T at most: eight positions a block, and the blocks that a grid may have in y. */
+enum { EMBEDDING_ROWS = 8, EMBEDDING_T_MAX = EMBEDDING_ROWS * GRID_Y_MAX };
+
 typedef struct EmbeddingForward {
-    float *out;            /* (rows,C) = wte[token] + wpe[first_position + row % T], then dropout */
-    const int32_t *tokens; /* (rows) */
-    const float *wte;      /* (Vp,C) */
-    const float *wpe;      /* (at least first_position + T, C) */
-    int64_t rows;          /* a multiple of T */
-    int T, C, first_position;
+    float *out;               /* (rows,C) = wte[token] + wpe[first_position + row % T], then dropout */
+    const int32_t *tokens;    /* (rows) */
+    const float *wte;         /* (Vp,C) */
+    const float *wpe;         /* (at least first_position + T, C) */
+    int64_t rows;             /* a multiple of T */
+    int T, C, first_position; /* T at most EMBEDDING_T_MAX */
     Dropout dropout;
 } EmbeddingForward;
 
@@ -35,9 +38,16 @@ typedef struct TokenGradients {
     int64_t *not_finite; /* += how many of the bad ones were not finite; or NULL */
 } TokenGradients;
 
-/* Each bin's row gets the sum of d_out (B*T,C) over the bin's positions, in their order. `bins` lies on the
- * device, and the launch is the same for every batch: a block for each of count_max bins. */
+/* How many positions a bin may have: so many rows are summed by one block. */
+enum { EMBEDDING_BIN_MAX = 256 };
+
+/* Each token's row gets the sum of d_out (B*T,C) over its positions: of each bin in their order, then, where
+ * it has several bins, of those in theirs.
+ *   bins      on the device, of at most EMBEDDING_BIN_MAX positions each
+ *   partial   embedding_partial_count(B*T, C) fp32 of scratch
+ * The launches are the same for every batch: a block for each of count_max bins. */
 void embedding_backward_tokens(const TokenGradients *out, const TokenBins *bins, const float *d_out, int C,
-                               cudaStream_t stream);
+                               float *partial, cudaStream_t stream);
+int64_t embedding_partial_count(int64_t rows, int C);
 
 #endif

@@ -149,9 +149,10 @@ void cuda_model_stage_bins(Model *model, const int32_t *tokens)
 {
     int64_t BT = model_rows(model);
     Stage *stage = &model->stages[model->stage];
-    token_bins_fill(&stage->bins, tokens, BT, model->config.shape.vocab_size);
-    *stage->bins.device_count = stage->bins.count;
-    copy_stage(model, stage, 2 * BT, 3 * (BT + 1) + 1);
+    token_bins_fill(&stage->bins, tokens, BT, model->config.shape.vocab_size, EMBEDDING_BIN_MAX);
+    stage->bins.device_counts[0] = stage->bins.count;
+    stage->bins.device_counts[1] = stage->bins.split_count;
+    copy_stage(model, stage, 2 * BT, 3 * (BT + 1) + 2);
 }
 
 TokenBins cuda_model_bins(const Model *model)
@@ -162,19 +163,22 @@ TokenBins cuda_model_bins(const Model *model)
     bins.tokens = model->tokens + (stage->bins.tokens - stage->tokens);
     bins.starts = model->tokens + (stage->bins.starts - stage->tokens);
     bins.positions = model->tokens + (stage->bins.positions - stage->tokens);
-    bins.device_count = model->tokens + (stage->bins.device_count - stage->tokens);
-    bins.count_max = (int)(BT < model->config.shape.vocab_size ? BT : model->config.shape.vocab_size);
+    bins.device_counts = model->tokens + (stage->bins.device_counts - stage->tokens);
+    bins.count_max = (int)token_bins_count_max(BT, model->config.shape.vocab_size, EMBEDDING_BIN_MAX);
+    bins.split_max = (int)token_bins_split_max(BT, EMBEDDING_BIN_MAX);
     return bins;
 }
 
 int64_t cuda_model_logit_rows(const Model *model, DType type)
 {
     int64_t rows = model->logits_bytes / ((int64_t)model->Vp * dtype_bytes(type));
-    int64_t BT = model_rows(model);
-    if (rows > LOGIT_ROWS_MULTIPLE) { /* whole tiles of products, and chunks that begin at aligned rows */
-        rows -= rows % LOGIT_ROWS_MULTIPLE;
+    int64_t BT = model_rows(model), multiple = LOGIT_ROWS_MULTIPLE;
+    if (rows >= BT || rows <= multiple) {
+        return rows < BT ? rows : BT;
     }
-    return rows < BT ? rows : BT;
+    rows -= rows % multiple; /* whole tiles of products, and chunks that begin at aligned rows */
+    int64_t chunks = div_up(BT, rows);
+    return div_up(div_up(BT, chunks), multiple) * multiple; /* all chunks alike */
 }
 
 void cuda_model_logits(Model *model, Tensor ln, int64_t first, int64_t rows, DType type)
@@ -223,6 +227,7 @@ double cuda_model_evaluate(Model *model, const int32_t *tokens, const int32_t *t
         classifier.rows = rows;
         classifier.V = model->config.shape.vocab_size;
         classifier.Vp = model->Vp;
+        classifier.shared_bytes_max = model->shared_bytes_max;
         classifier_rows(&classifier, model->stream);
     }
     mean_loss(model->mean, model->losses, BT, model->stream);

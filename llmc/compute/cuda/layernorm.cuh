@@ -23,32 +23,32 @@ typedef struct LayernormForward {
 void layernorm_forward(const LayernormForward *args, cudaStream_t stream);
 
 typedef struct LayernormBackward {
-    float *d_stream;     /* (rows,C) = or +=: the gradient of the stream that was normalised */
-    Tensor d_branch;     /* (rows,C) = dropout(d_stream) after that, the input of the branch below; data NULL:
+    float *d_stream; /* (rows,C) = or +=: the gradient of the stream that was normalised */
+    Tensor d_branch; /* (rows,C) = dropout(d_stream) after that, the input of the branch below; data NULL:
                                not needed */
-    Dropout dropout;     /* of that branch */
-    float *d_weight;     /* (C) = or += */
-    float *d_bias;       /* (C) = or += */
-    Tensor d_out;        /* (rows,C) */
-    const float *inp;    /* (rows,C) what was normalised */
-    const float *mean;   /* (rows) */
-    const float *rstd;   /* (rows) */
-    const float *weight; /* (C) */
-    float *partial;      /* layernorm_partial_count(rows, C) scratch */
+    Dropout dropout; /* of that branch */
+    float *d_weight; /* (C) = or += */
+    float *d_bias;   /* (C) = or += */
+    float *d_branch_bias; /* (C) = or += the sum over rows of d_branch before it is rounded, which is the
+                             gradient of the bias that the branch below ends with; NULL: not yet */
+    Tensor d_out;         /* (rows,C) */
+    const float *inp;     /* (rows,C) what was normalised */
+    const float *mean;    /* (rows) */
+    const float *rstd;    /* (rows) */
+    const float *weight;  /* (C) */
+    float *partial;       /* layernorm_partial_count(rows, C) scratch */
     int64_t rows;
     int C;
     int is_first;    /* d_stream = instead of += */
     int accumulates; /* d_weight and d_bias: += */
 } LayernormBackward;
 
-/* Before the first backward, whose kernels take more shared memory than one gets unasked. */
-void layernorm_prepare(void);
-
-/* Asynchronous; C is at most 6,144. Bound by memory: 4 + 4 + 4 + 2 + 2 bytes an element in bf16. What limits
- * how many warps work at once is shared memory, 8*C bytes a warp and 53 KB a block of up to 8: at C = 768,
- * 1,600 and 6,144 a multiprocessor of an H100 has room for 32, 16 and 4 warps, of an A100 for 24, 12 and 3.
- * Blocks take 8 rows a warp, or what makes 512 blocks: 12,288 rows are 192, 384 and 512 blocks. */
+/* Asynchronous; C is at most 6,144. Bound by memory: 4 + 4 + 4 + 2 + 2 bytes an element in bf16, each read or
+ * written once. Blocks take 64 rows, or what makes 512 blocks: 12,288 rows are 192 blocks. */
 void layernorm_backward(const LayernormBackward *args, cudaStream_t stream);
+/* d_branch_bias (C) = or += the sum that layernorm_backward() left in partial. */
+void layernorm_branch_bias(float *d_branch_bias, const float *partial, int64_t rows, int C, int accumulates,
+                           cudaStream_t stream);
 int64_t layernorm_partial_count(int64_t rows, int C);
 
 #endif

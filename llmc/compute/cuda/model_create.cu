@@ -2,11 +2,14 @@
 
 #include "llmc/base/clock.h"
 #include "llmc/base/memory.h"
+#include "llmc/compute/cuda/classifier.cuh"
 #include "llmc/compute/cuda/columns.cuh"
 #include "llmc/compute/cuda/cuda_model.cuh"
+#include "llmc/compute/cuda/embedding.cuh"
 #include "llmc/compute/cuda/layernorm.cuh"
 
-static const int64_t LOGIT_BYTES_MAX = 512 << 20, FP32_LOGIT_ROWS = 256, BLOCK_ALIGNMENT = 256;
+static const int64_t LOGIT_BYTES_STEP = 512 << 20, LOGIT_STEPS_MAX = 4, LOGIT_MEMORY_SHARE = 32;
+static const int64_t FP32_LOGIT_ROWS = 256, BLOCK_ALIGNMENT = 256;
 enum { EMBEDDING_MAX = 6144 };
 static const double AUTOTUNE_MS = 1500;
 /* Left for what cuBLASLt loads when its kernels are first used, and for NCCL's channels. Not measured. */
@@ -95,6 +98,17 @@ static void alloc_block(Model *model, BlockActivations *block)
     block->gelu = cuda_model_tensor(model, BT * 4 * C, type);
 }
 
+/* What logits may take: fewer chunks of rows read and add wte's gradient less often. By what the GPU has in all,
+ * not by what is free, as how gradients are added decides their last bits. */
+static int64_t logit_bytes_max(void)
+{
+    size_t available, total;
+    CUDA_CHECK(cudaMemGetInfo(&available, &total));
+    int64_t steps = (int64_t)total / LOGIT_MEMORY_SHARE / LOGIT_BYTES_STEP;
+    steps = steps > LOGIT_STEPS_MAX ? LOGIT_STEPS_MAX : steps;
+    return largest(1, steps) * LOGIT_BYTES_STEP;
+}
+
 /* Training keeps every block's activations; without gradients the blocks take turns in one set. */
 static void alloc_activations(Model *model)
 {
@@ -113,14 +127,14 @@ static void alloc_activations(Model *model)
         }
     }
     int64_t row_bytes = (int64_t)model->Vp * dtype_bytes(type);
-    int64_t rows = largest(1, LOGIT_BYTES_MAX / row_bytes);
+    int64_t rows = largest(1, logit_bytes_max() / row_bytes);
     rows = rows < BT ? rows : BT;
     int64_t fp32_rows = BT < FP32_LOGIT_ROWS ? BT : FP32_LOGIT_ROWS;
     model->logits_bytes = largest(rows * row_bytes, fp32_rows * model->Vp * (int64_t)sizeof(float));
     model->logits = cuda_model_alloc(model, model->logits_bytes, 1);
     model->losses = alloc_floats(model, BT);
     model->mean = (double *)cuda_model_alloc(model, 1, sizeof(double));
-    model->tokens = (int32_t *)cuda_model_alloc(model, 5 * (BT + 1), sizeof(int32_t));
+    model->tokens = (int32_t *)cuda_model_alloc(model, cuda_model_stage_count(model), sizeof(int32_t));
 }
 
 static void alloc_backward(Model *model)
@@ -134,8 +148,11 @@ static void alloc_backward(Model *model)
     backward->d_branch = cuda_model_tensor(model, BT * C, type);
     backward->d_attention = cuda_model_tensor(model, BT * C, type);
     backward->d_wide = cuda_model_tensor(model, BT * 4 * C, type);
-    backward->partial = alloc_floats(
-        model, largest(column_partial_count(BT, (int)(4 * C)), layernorm_partial_count(BT, (int)C)));
+    int64_t partial_count =
+        largest(column_partial_count(BT, (int)(4 * C)), layernorm_partial_count(BT, (int)C));
+    partial_count = largest(partial_count, embedding_partial_count(BT, (int)C));
+    partial_count = largest(partial_count, attention_partial_count(&attention));
+    backward->partial = alloc_floats(model, partial_count);
     backward->attention = cuda_model_alloc(model, attention_scratch_bytes(&attention), 1);
 }
 
@@ -155,12 +172,13 @@ static void create_stages(Model *model)
     int64_t BT = model_rows(model);
     for (int i = 0; i < STAGES; i++) {
         Stage *stage = &model->stages[i];
-        CUDA_CHECK(cudaHostAlloc((void **)&stage->tokens, (size_t)(5 * (BT + 1)) * sizeof(int32_t),
+        CUDA_CHECK(cudaHostAlloc((void **)&stage->tokens,
+                                 (size_t)cuda_model_stage_count(model) * sizeof(int32_t),
                                  cudaHostAllocDefault));
         stage->bins.tokens = stage->tokens + 2 * BT;
         stage->bins.starts = stage->bins.tokens + BT + 1;
         stage->bins.positions = stage->bins.starts + BT + 1;
-        stage->bins.device_count = stage->bins.positions + BT + 1;
+        stage->bins.device_counts = stage->bins.positions + BT + 1;
         stage->bins.counters = (int32_t *)memory_alloc((size_t)model->Vp + 1, sizeof(int32_t), "token bins");
         CUDA_CHECK(cudaEventCreateWithFlags(&stage->is_free, cudaEventDisableTiming));
     }
@@ -206,7 +224,7 @@ void cuda_model_tune(Model *model, double limit_ms)
     double deadline_ms = clock_ms() + limit_ms;
     int32_t *tokens = (int32_t *)memory_alloc((size_t)model_rows(model), sizeof(int32_t), "tokens");
     SlotContext context = {};
-    for (int64_t i = 0; i < model_rows(model); i++) { /* rows of one token would be summed by one block */
+    for (int64_t i = 0; i < model_rows(model); i++) { /* as varied as a text's */
         tokens[i] = (int32_t)(i % model->config.shape.vocab_size);
     }
     context.is_first = context.is_last = 1;
@@ -238,12 +256,53 @@ static void choose_plans(Model *model, const ModelConfig *config)
     }
 }
 
+/* What kernels and their launches are made for. */
+static int check_shape(const ModelConfig *config, Error *error)
+{
+    int C = config->shape.n_embd, T = config->sequence_tokens;
+    int64_t BT = (int64_t)config->batch_size * T;
+    if (C > EMBEDDING_MAX || C / config->shape.n_head > ATTENTION_HEAD_SIZE_MAX) {
+        return error_set(error,
+                         "n_embd=%d, n_head=%d: expected at most %d, and heads of at most %d, on a GPU", C,
+                         config->shape.n_head, (int)EMBEDDING_MAX, (int)ATTENTION_HEAD_SIZE_MAX);
+    }
+    if (T > EMBEDDING_T_MAX) {
+        return error_set(error, "block_size=%d: expected at most %d on a GPU", T, (int)EMBEDDING_T_MAX);
+    }
+    if (BT > COLUMN_ROWS_MAX) {
+        return error_set(error,
+                         "batch_size=%d, block_size=%d: expected at most %d tokens on a GPU, found %lld",
+                         config->batch_size, T, (int)COLUMN_ROWS_MAX, (long long)BT);
+    }
+    return 0;
+}
+
+/* Said once at start: the model works, but not as fast as its size suggests. */
+static void note_shape(Model *model)
+{
+    CudaAttention attention = model_attention(model);
+    if (attention.dtype == DTYPE_BF16 && !attention_is_on_tensor_cores(&attention)) {
+        error_set(
+            &model->shape_notice,
+            "n_embd=%d, n_head=%d: attention has heads of %d, which take many times as long on a GPU as "
+            "those of a multiple of 8 up to 128",
+            model->config.shape.n_embd, model->config.shape.n_head, attention.HS);
+    }
+}
+
+static void prepare_kernels(Model *model)
+{
+    int device, shared_bytes_max;
+    CUDA_CHECK(cudaGetDevice(&device));
+    CUDA_CHECK(cudaDeviceGetAttribute(&shared_bytes_max, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+    model->shared_bytes_max = shared_bytes_max;
+    classifier_prepare(shared_bytes_max);
+    attention_prepare();
+}
+
 Model *cuda_model_create(const ModelConfig *config, Error *error)
 {
-    int C = config->shape.n_embd;
-    if (C > EMBEDDING_MAX || C / config->shape.n_head > ATTENTION_HEAD_SIZE_MAX) {
-        error_set(error, "n_embd=%d, n_head=%d: expected at most %d, and heads of at most %d, on a GPU", C,
-                  config->shape.n_head, (int)EMBEDDING_MAX, (int)ATTENTION_HEAD_SIZE_MAX);
+    if (check_shape(config, error) != 0) {
         return NULL;
     }
     Model *model = (Model *)memory_alloc_zeroed(1, sizeof(*model), "model");
@@ -273,8 +332,8 @@ Model *cuda_model_create(const ModelConfig *config, Error *error)
         model->graphs =
             slot_graphs_create(&model->queue); /* dropout's keys are arguments, which a graph cannot change */
     }
-    attention_prepare();
-    layernorm_prepare();
+    prepare_kernels(model);
+    note_shape(model);
     alloc_all(model);
     create_stages(model);
     upload_chunks(model);

@@ -134,6 +134,26 @@ static __device__ __forceinline__ float warp_max(float value)
     return value;
 }
 
+/* Sums over lanes that differ in bits 16 .. LAST only: in each step a lane passes on half of its values, and
+ * adds what it gets to the others. The first COUNT * LAST / 32 are then sums of those from
+ * lane / LAST * (COUNT * LAST / 32) on. */
+template <int LAST, int DISTANCE = 16, int COUNT>
+static __device__ __forceinline__ void scatter_sums(float (&values)[COUNT], int lane)
+{
+    constexpr int HALF = COUNT * DISTANCE / 32; /* of what a lane still has */
+    static_assert(COUNT * LAST % 32 == 0, "each step has halves");
+    bool is_upper = lane & DISTANCE;
+#pragma unroll
+    for (int k = 0; k < HALF; k++) {
+        float sent = is_upper ? values[k] : values[k + HALF];
+        float kept = is_upper ? values[k + HALF] : values[k];
+        values[k] = kept + __shfl_xor_sync(0xffffffffu, sent, DISTANCE);
+    }
+    if constexpr (DISTANCE > LAST) {
+        scatter_sums<LAST, DISTANCE / 2>(values, lane);
+    }
+}
+
 /* The sum over all threads of a block of whole warps, for every thread. `shared` holds one T a warp; a
  * barrier stands at both ends, so it may be used again at once. */
 template <typename T>

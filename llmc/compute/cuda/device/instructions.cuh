@@ -21,6 +21,14 @@ static __device__ __forceinline__ uint32_t shared_address(const void *shared)
     return (uint32_t)__cvta_generic_to_shared(shared);
 }
 
+/* blockIdx.x, read anew: what follows from it need not wait in registers while a loop runs. */
+static __device__ __forceinline__ int block_again(void)
+{
+    int block;
+    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
+    return block;
+}
+
 /* ---- copies from global to shared memory that go on while the thread does ----------------------------- */
 
 /* Copy 16 bytes, both ends aligned to 16. If not is_valid, 16 zeros are written and `global` is not read. */

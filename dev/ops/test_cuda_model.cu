@@ -1,0 +1,108 @@
+/* The CUDA model as a whole where its operations alone cannot tell: sampling from a long context, and the
+ * limits at which it is refused. */
+#include "dev/ops/test_cuda.cuh"
+
+#include "llmc/compute/cuda/cuda_model.cuh"
+
+static ModelConfig config_of(int block_size, int T)
+{
+    ModelConfig config = {};
+    config.shape = ModelShape{block_size, 40, 1, 2, 16};
+    config.batch_size = 1;
+    config.sequence_tokens = T;
+    config.slots_per_step = 1;
+    config.is_inference = 1;
+    return config;
+}
+
+static Model *create(const ModelConfig *config)
+{
+    Error error = {};
+    Model *model = cuda_model_create(config, &error);
+    if (!model) {
+        fail_msg("%s", error.text);
+    }
+    for (int i = 0; i < model->table.count; i++) { /* scores of some size, which differ */
+        const ParamSpec *spec = &model->table.specs[i];
+        Floats values = normal_values((size_t)(spec->rows * spec->columns), 0.5f, (uint32_t)i);
+        cuda_model_write_state(model, STATE_WEIGHTS, spec->offset, values.data(), (int64_t)values.size());
+    }
+    return model;
+}
+
+/* Logits of one row of a batch against those that decoding gives at the same place: sums of as many terms as
+ * there are keys, in another order. */
+static void check_row(const char *where, const float *found, const float *expected, int V, int keys)
+{
+    double largest = 0;
+    for (int i = 0; i < V; i++) {
+        largest = fmax(largest, fabs(expected[i]));
+    }
+    for (int i = 0; i < V; i++) {
+        check_close(where, "logits", (size_t)i, found[i], expected[i],
+                    FP32_ROUNDING * (keys + 100) * largest);
+    }
+}
+
+/* Keys fill two tiles of decoding's attention. */
+static void test_decoding_a_long_context(void **state)
+{
+    (void)state;
+    const int T = 1100, V = 40;
+    ModelConfig config = config_of(60000, T);
+    Model *model = create(&config);
+    std::vector<int32_t> tokens((size_t)T), targets((size_t)T, 0);
+    for (int i = 0; i < T; i++) {
+        tokens[(size_t)i] = (i * 7 + i * i % 11) % V;
+    }
+    Floats expected((size_t)T * V), found((size_t)V);
+    cuda_model_evaluate(model, tokens.data(), targets.data(), expected.data());
+    int done = 0;
+    for (int next : {1, 1000, 1023, 1024, 1025, 1100}) {
+        cuda_model_decode(model, &tokens[(size_t)done], next - done, done, found.data());
+        done = next;
+        char where[60];
+        snprintf(where, sizeof(where), "after %d tokens", done);
+        check_row(where, found.data(), &expected[(size_t)(done - 1) * V], V, done);
+    }
+    cuda_model_release(model);
+}
+
+/* As few chunks as there is room for, all of whole tiles and as equal as those allow. */
+static void test_chunks_of_logits(void **state)
+{
+    (void)state;
+    ModelConfig config = config_of(1100, 1100);
+    Model *model = create(&config);
+    const int64_t row_bytes = (int64_t)model->Vp * (int64_t)sizeof(float), whole_bytes = model->logits_bytes;
+    const int64_t cases[][2] = {{1, 1},     {200, 200},  {256, 256},  {300, 256},   {511, 256},
+                                {600, 512}, {1000, 768}, {1099, 768}, {1100, 1100}, {5000, 1100}};
+    assert_int_equal(whole_bytes, 1100 * row_bytes);
+    for (const int64_t(&one)[2] : cases) {
+        model->logits_bytes = one[0] * row_bytes;
+        assert_int_equal(cuda_model_logit_rows(model, DTYPE_FP32), one[1]);
+    }
+    cuda_model_release(model);
+}
+
+static void test_too_long_rows_are_refused(void **state)
+{
+    (void)state;
+    Error error = {};
+    ModelConfig config = config_of(600000, 524281);
+    assert_null(cuda_model_create(&config, &error));
+    assert_string_equal(error.text, "block_size=524281: expected at most 524280 on a GPU");
+    config.sequence_tokens = 524280;
+    config.batch_size = 33;
+    assert_null(cuda_model_create(&config, &error));
+    assert_string_equal(error.text, "batch_size=33, block_size=524280: expected at most 16776960 tokens on a "
+                                    "GPU, found 17301240");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_decoding_a_long_context),
+                                       cmocka_unit_test(test_chunks_of_logits),
+                                       cmocka_unit_test(test_too_long_rows_are_refused)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
