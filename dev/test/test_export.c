@@ -347,9 +347,12 @@ static void test_leftovers_of_killed_exports(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hugging_face_folder), cmocka_unit_test(test_hugging_face_replaces),
-        cmocka_unit_test(test_llmc_file),           cmocka_unit_test(test_llmc_versions_and_damage),
-        cmocka_unit_test(test_disk_full),           cmocka_unit_test(test_files_of_others_are_not_replaced),
+        cmocka_unit_test(test_hugging_face_folder),
+        cmocka_unit_test(test_hugging_face_replaces),
+        cmocka_unit_test(test_llmc_file),
+        cmocka_unit_test(test_llmc_versions_and_damage),
+        cmocka_unit_test(test_disk_full),
+        cmocka_unit_test(test_files_of_others_are_not_replaced),
         cmocka_unit_test(test_leftovers_of_killed_exports),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

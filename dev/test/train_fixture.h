@@ -161,7 +161,7 @@ static const Backend fake_backend = {.name = "fake",
                                      .describe = fake_describe,
                                      .mark = fake_mark,
                                      .mark_ms = fake_mark_ms,
-                                      .reducer = &fake_reducer};
+                                     .reducer = &fake_reducer};
 
 /* ---- a run on it --------------------------------------------------------------------------------------- */
 
