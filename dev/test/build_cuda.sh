@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The CUDA programs build for sm_80, sm_90a and as PTX without a warning; no kernel spills registers to
 # memory; attention multiplies on tensor cores. Needs nvcc, no GPU.
-# It also finds NCCL where the machine has one, is built without nccl.h and without MPI, and starts without
+# It also finds NCCL where the machine has one, is built without nccl.h, and starts without
 # LD_LIBRARY_PATH and without a driver.
 #   dev/test/build_cuda.sh        exit 0 if all that holds; prints what does not
 set -u
@@ -56,20 +56,20 @@ has_nccl() {
     nm -C "$folder/train_gpt2cu" | grep -q ' nccl_library'
 }
 
-starts "with MPI"
+starts "the program"
 nccl=0
 has_nccl && nccl=1
 # An nvcc that misses the header, as on a plain toolkit.
 printf '#!/bin/sh\nfor word; do case $word in */probe.cu) exit 1 ;; esac; done\nexec nvcc "$@"\n' \
     >"$folder/nvcc_without"
 chmod +x "$folder/nvcc_without"
-make WERROR=1 MPI=0 B="$folder" NVCC="$folder/nvcc_without" "$folder/train_gpt2cu" \
+make WERROR=1 B="$folder" NVCC="$folder/nvcc_without" "$folder/train_gpt2cu" \
     >"$folder/log-without" 2>&1 &&
     grep -q 'nvcc finds no nccl.h: built for one GPU' "$folder/log-without" && ! has_nccl || {
-    echo "without nccl.h and MPI:" && tail -n 5 "$folder/log-without"
+    echo "without nccl.h:" && tail -n 5 "$folder/log-without"
     status=1
 }
-starts "without nccl.h and MPI"
+starts "without nccl.h"
 make WERROR=1 B="$folder" "$folder/train_gpt2cu" >"$folder/log-again" 2>&1
 has_nccl || [ $nccl -eq 0 ] || {
     echo "nccl.h is there again, the program is not built anew:" && tail -n 5 "$folder/log-again"
