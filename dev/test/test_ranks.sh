@@ -171,11 +171,16 @@ somebody=mpirun
 chain down 4:TERM:2 3:USR1:$somebody 1
 chain up 0:INT:0 5:TERM:4 2
 
-# An update of 100,000 slots a rank. A signal to one rank ends all after the slot that they are at.
-slots=("${small[@]}" --gradient_accumulation_steps=300000 --block_size=64 --max_iters=1)
+# An update of 100,000 slots a rank. A signal to one rank ends all after the slot that they are at. The first
+# evaluation tells that all ranks have begun; before, a signal would end them without a snapshot.
+slots=("${small[@]}" --gradient_accumulation_steps=300000 --block_size=64 --max_iters=1 --eval_interval=1
+    --eval_iters=1)
+has_begun() {
+    grep -q '^step 0: ' stdout
+}
 for rank in 0 2; do
     ranks_begin 3 "${slots[@]}" --out_dir=slots-$rank
-    await 60 is_open
+    await 60 has_begun
     kill -TERM "$(cat pid.$rank)"
     ranks_end
     [ "$code" -eq 75 ] && [ -e slots-$rank/step-00000000.snap ]

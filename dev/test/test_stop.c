@@ -198,6 +198,37 @@ static void test_before_the_run_a_signal_ends_at_once(void **state)
     }
 }
 
+/* mpirun ends its ranks because one has failed, which has said why: the others say nothing. */
+static void test_before_the_run_a_launcher_ends_silently(void **state)
+{
+    (void)state;
+    int ready[2], said[2];
+    assert_int_equal(pipe(ready) | pipe(said), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
+        stop_install();
+        alarm(60 * (unsigned)time_scale());
+        int is_told = dup2(said[1], STDERR_FILENO) >= 0 && write(ready[1], "", 1) == 1;
+        while (is_told) {
+            pause();
+        }
+        _exit(1);
+    }
+    char byte;
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    kill(child, SIGCONT);
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), EXIT_RUN_AGAIN);
+    close(said[1]);
+    assert_int_equal(read(said[0], &byte, 1), 0);
+    close(said[0]);
+    close(ready[0]);
+    close(ready[1]);
+}
+
 /* A pipe whose reader has gone: an error of write, not the end. */
 static void test_a_lost_console_is_an_error_of_write(void **state)
 {
@@ -284,6 +315,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_hang_ups_are_one_wish),
         cmocka_unit_test(test_ignored_hang_ups_stay_ignored),
         cmocka_unit_test(test_before_the_run_a_signal_ends_at_once),
+        cmocka_unit_test(test_before_the_run_a_launcher_ends_silently),
         cmocka_unit_test(test_a_lost_console_is_an_error_of_write),
         cmocka_unit_test(test_signals_are_held_until_they_are_taken),
         cmocka_unit_test(test_no_other_thread_takes_signals),

@@ -192,6 +192,12 @@ void error_exit(int exit_code, const char *format, ...)
     end_program(exit_code);
 }
 
+void error_exit_silently(int exit_code)
+{
+    claim_end(exit_code);
+    end_program(exit_code);
+}
+
 void check_failed(const char *file, int line_number, const char *format, ...)
 {
     claim_end(EXIT_FAILED);

@@ -65,6 +65,9 @@ void error_print(const char *format, ...) PRINTF_LIKE(1, 2);
  * CHECK. */
 void error_exit(int exit_code, const char *format, ...) PRINTF_LIKE(2, 3) __attribute__((noreturn));
 
+/* The same without a line, where somebody else has said why. */
+void error_exit_silently(int exit_code) __attribute__((noreturn));
+
 void check_failed(const char *file, int line, const char *format, ...) PRINTF_LIKE(3, 4)
     __attribute__((noreturn));
 

@@ -46,9 +46,13 @@ static void end_by_signal(int signal_number)
 }
 
 /* Note the first signal, and let all ranks know. They may be waiting for this one, which may be waiting for
- * them or for a file: before the run has begun nobody waits for a snapshot. */
-static void ask_for_end(int signal_number)
+ * them or for a file: before the run has begun nobody waits for a snapshot. An mpirun that ends its ranks was
+ * told to, or another rank has failed and said why. */
+static void ask_for_end(int signal_number, int is_from_launcher)
 {
+    if (!atomic_load(&is_orderly) && is_from_launcher) {
+        error_exit_silently(EXIT_RUN_AGAIN);
+    }
     if (!atomic_load(&is_orderly)) {
         error_exit(EXIT_RUN_AGAIN, "%s before the run had begun: nothing was changed; run again",
                    stop_signal_name(signal_number));
@@ -74,7 +78,7 @@ static void *take_signals(void *unused)
         } else if (signal_number == SIGCONT) {
             if (from.si_code == SI_USER && from.si_pid == launcher && !atomic_load(&stop_signal)) {
                 is_announced = 1;
-                ask_for_end(SIGTERM);
+                ask_for_end(SIGTERM, 1);
             }
         } else if (is_announced && signal_number == SIGTERM) {
             is_announced = 0;
@@ -84,7 +88,7 @@ static void *take_signals(void *unused)
             end_by_signal(signal_number);
         } else {
             is_announced = signal_number == SIGHUP;
-            ask_for_end(signal_number);
+            ask_for_end(signal_number, 0);
         }
     }
     return NULL;
