@@ -11,8 +11,8 @@ train_options=(--train_data=../data/train.bin --val_data=../data/val.bin --vocab
     --lr_decay_iters=20 --learning_rate=3e-3 --eval_interval=4 --eval_iters=1 --log_interval=1
     --snapshot_interval=2 --keep_snapshots=9 --dtype=fp32 --threads=1 --max_iters=6 --out_dir=out)
 
-# started COUNT PROGRAM ARGUMENT...: with the fault, if `faulty` has one. What each process ended with, 124 for
-# who hung, is in `status`. Not by the shell's own exit codes: where process ids come round, it mixes them up.
+# started COUNT PROGRAM ARGUMENT...: with the fault, if `faulty` has one. What each process ended with, 124
+# for who hung, is in `status`. Not by the shell's exit codes: once process ids come round, it mixes them up.
 started() {
     local count=$1
     shift
