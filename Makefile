@@ -91,7 +91,7 @@ MODULE_TESTS := $(patsubst dev/test/%.c,$(B)/test/%,$(wildcard dev/test/test_*.c
 OP_SOURCES   := $(wildcard dev/ops/test_*.c)
 OP_TESTS     := $(foreach level,$(LEVELS),$(OP_SOURCES:dev/ops/%.c=$(B)/ops/$(level)/%))
 TEST_TOOLS   := $(B)/test/damage $(B)/test_gpt2_emulated
-FAULT_TOOLS  := $(B)/fault/inject.so $(B)/fault/inspect
+FAULT_TOOLS  := $(addprefix $(B)/fault/,inject.so inspect start)
 SHELL_TESTS  := $(filter-out $(if $(filter 1,$(CUDA)),,%cuda.sh),$(wildcard dev/test/test_*.sh))
 
 all: $(PROGRAMS) ## the CPU programs: train_gpt2, test_gpt2, data_prep/tokenize

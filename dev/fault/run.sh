@@ -5,8 +5,8 @@
 # the same cases.
 #   dev/fault/run.sh [--cases=N | --seconds=S] [--seed=X] [--jobs=J] [--subjects="A B"] [--table]
 #   dev/fault/run.sh --case=SUBJECT,RANK,CALL:N:ACTION[:on]     one case again; keeps its folder
-# PROGRAMS=build/mpi1 has the programs, and fault/inject.so and fault/inspect (make fault-tools). Each
-# case that fails prints the command that repeats it. The last line is `N cases, N failed`.
+# PROGRAMS=build/mpi1 has the programs and, in fault/, what `make fault-tools` makes. Each case that fails
+# prints the command that repeats it. The last line is `N cases, N failed`.
 set -u
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -52,18 +52,13 @@ trap end_run EXIT
 programs=$work/programs
 mkdir -p "$programs/data_prep" "$programs/fault" "$work/data"
 cp "$built/train_gpt2" "$programs" && cp "$built/data_prep/tokenize" "$programs/data_prep" &&
-    cp "$built/fault/inject.so" "$built/fault/inspect" "$programs/fault" || exit 1
+    cp "$built"/fault/{inject.so,inspect,start} "$programs/fault" || exit 1
 book=$work/book.txt
 cat "$root"/llmc/*/*.c >"$book"
 head -c 3000 "$book" | iconv -f LATIN1 -t UTF-16LE >"$work/data/train.bin"
 tail -c 600 "$book" | iconv -f LATIN1 -t UTF-16LE >"$work/data/val.bin"
 
-limit=$(scaled 12)
-limited() { # OUT ERROR COMMAND...: a process that hangs ends with 124; the shell's own words go nowhere
-    local out=$1 error=$2
-    shift 2
-    { timeout --signal=USR2 --kill-after="$(scaled 5)" "$limit" "$@" >"$out" 2>"$error"; } 2>/dev/null
-}
+limit=$(scaled 12) patience=$(scaled 6)
 . "$here/subjects.bash"
 [ -z "$chosen" ] || subjects=$chosen
 
@@ -90,8 +85,8 @@ counts_of() {
     "$programs/fault/inspect" --counts "$1"
 }
 
-faulty_words() { # RANK FAULT COUNTS: how a program is started under a fault
-    faulty=(env LD_PRELOAD="$programs/fault/inject.so" FAULT_UNDER="$work" FAULT_COUNTS="$3" FAULT_RANK="$1")
+faulty_words() { # RANK FAULT COUNTS: what a program is started with under a fault
+    faulty=(LD_PRELOAD="$programs/fault/inject.so" FAULT_UNDER="$work" FAULT_COUNTS="$3" FAULT_RANK="$1")
     [ -z "$2" ] || faulty+=(FAULT="$2")
 }
 
@@ -113,14 +108,15 @@ prepare() { # SUBJECT: its folder, and counts.R for each rank
 
 # pick NUMBER: case NUMBER of this seed, as $subject, $rank and $fault.
 pick() {
-    local names numbers i
+    local names=() numbers=() i
     RANDOM=$(((seed * 7919 + $1 * 104729) % 32768))
     local list=($subjects)
     subject=${list[($1 + seed) % ${#list[@]}]}
     rank=0
     [[ $subject != *-2 ]] || rank=$((RANDOM % 2))
-    mapfile -t names < <(cut -d' ' -f1 "$work/$subject/calls.$rank")
-    mapfile -t numbers < <(cut -d' ' -f2 "$work/$subject/calls.$rank")
+    while read -r i call; do
+        names+=("$i") numbers+=("$call")
+    done <"$work/$subject/calls.$rank"
     i=$((RANDOM % ${#names[@]}))
     call=${names[i]}
     local kinds=(${actions[$call]})

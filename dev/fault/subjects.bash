@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # Sourced by run.sh: what is run under faults, and what must hold afterwards. Each subject S has
 #   prepare_S    makes the folder that each case begins with, as ./base, and what is expected, in ./ref
-#   start_S      the run that the fault meets: a command that begins with the words of `faulty`, if any
+#   start_S      the run that the fault meets: with the variables in `faulty`, if any
 #   judge_S      after it, with `status` of each process: prints nothing, or what is wrong
 # A case runs in a folder of its own, where ref is ../S/ref.
 subjects="scratch resume damaged scratch-2 resume-2 export tokenize tokenize-beside tokenize-first"
@@ -11,48 +11,27 @@ train_options=(--train_data=../data/train.bin --val_data=../data/val.bin --vocab
     --lr_decay_iters=20 --learning_rate=3e-3 --eval_interval=4 --eval_iters=1 --log_interval=1
     --snapshot_interval=2 --keep_snapshots=9 --dtype=fp32 --threads=1 --max_iters=6 --out_dir=out)
 
+# started COUNT PROGRAM ARGUMENT...: with the fault, if `faulty` has one. What each process ended with, 124
+# for who hung, is in `status`. Not by the shell's exit codes: once process ids come round, it mixes them up.
+started() {
+    local count=$1
+    shift
+    status=$("$programs/fault/start" "$count" "$limit" "$patience" "${faulty[@]}" "$@")
+}
+
 # train [ARGUMENT...]: one process, with its words in the files stdout and stderr.
 train() {
-    limited stdout stderr "${faulty[@]}" "$programs/train_gpt2" "${train_options[@]}" "$@"
-    status=$?
+    started 1 "$programs/train_gpt2" "${train_options[@]}" "$@"
 }
 
-# One of two processes, in the background: they differ by RANK. This shell becomes the program's watch.
-start_rank() { # RANK ARGUMENT...
-    export RANK=$1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port
-    shift
-    exec timeout --signal=USR2 --kill-after="$(scaled 5)" "$limit" "${faulty[@]}" "$programs/train_gpt2" \
-        "${train_options[@]}" --comm_timeout="$(scaled 3)" "$@" >"stdout.$RANK" 2>"stderr.$RANK"
-}
-
-# Two processes with a launcher's manners: when one has failed, the other has time to find out, and is then
-# told to end by SIGTERM. Other tests take ports below these, and the system those above.
+# Two of them over TCP. Other tests take ports below these, and the system those above.
 train_2() {
-    local ranks=() ends=() rank first patience
-    port=$((30000 + worker % 4 * 600 + RANDOM % 600))
-    for rank in 0 1; do
-        start_rank $rank "$@" &
-        ranks[rank]=$!
-    done
-    wait -n -p first "${ranks[@]}"
-    ends[0]=$?
-    rank=0
-    [ "$first" = "${ranks[0]}" ] || rank=1 ends=([1]=${ends[0]})
-    if [ "${ends[rank]}" -ne 0 ]; then
-        (
-            trap 'kill $!; exit' TERM
-            sleep "$(scaled 6)" &
-            wait $! && kill -TERM "${ranks[1 - rank]}"
-        ) &
-        patience=$!
-    fi
-    wait "${ranks[1 - rank]}"
-    ends[1 - rank]=$?
-    [ -z "${patience:-}" ] || kill "$patience"
-    status="${ends[0]} ${ends[1]}"
+    export MASTER_ADDR=127.0.0.1 MASTER_PORT=$((30000 + worker % 4 * 600 + RANDOM % 600))
+    started 2 "$programs/train_gpt2" "${train_options[@]}" --comm_timeout="$(scaled 3)" "$@"
+    unset MASTER_ADDR MASTER_PORT
     mv stdout.0 stdout
     mv stderr.0 stderr
-} 2>/dev/null
+}
 
 weights() {
     tail -n 1 stdout | grep -E '^weights [0-9a-f]{16}$'
@@ -66,8 +45,8 @@ judge_end() {
         case $one in
         0 | 1 | 75 | 76) ;;
         124) echo "hang" ;;
-        137) # of the fault, or of a process that SIGTERM did not end
-            [ $kills -eq 1 ] && { [[ $subject != *-2 ]] || [ $number -eq "$rank" ]; } || echo "hang: deaf" ;;
+        137) # the fault's own
+            [ $kills -eq 1 ] && { [[ $subject != *-2 ]] || [ $number -eq "$rank" ]; } || echo "crash: kill" ;;
         143) [[ $subject == *-2 ]] || echo "crash: SIGTERM" ;; # while it starts, from the launcher
         *) echo "crash: exit code $one" ;;
         esac
@@ -88,10 +67,11 @@ snapshots_in() { # FOLDER: their names, each with a hash of its tensors, or "dam
 # Every snapshot holds what the undisturbed run's does, and none of those of before is missing.
 judge_snapshots() {
     local file found
+    snapshots_in out >found.snapshots
     while read -r found; do
         grep -qxF "$found" "../$subject/snapshots" || [ "$subject: $found" = "$broken damaged" ] ||
             echo "wrong: $found, and not as the undisturbed run has it"
-    done < <(snapshots_in out)
+    done <found.snapshots
     for file in $(cd base && ls out 2>/dev/null | grep -xE 'step-[0-9]{8}\.snap'); do
         [ "$subject: $file" = "$broken" ] || [ -e "out/$file" ] || echo "lost: $file"
     done
@@ -199,8 +179,7 @@ judge_export() {
 # ---- tokenize ----------------------------------------------------------------------------------------------
 tokenizing=(--threads=1 --header=none)
 tokenize() {
-    limited stdout stderr "${faulty[@]}" "$programs/data_prep/tokenize" "${tokenizing[@]}" "$@"
-    status=$?
+    started 1 "$programs/data_prep/tokenize" "${tokenizing[@]}" "$@"
 }
 
 # What programs find in the folder: by its files alone, and by the reader that training uses.

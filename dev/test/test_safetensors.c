@@ -7,6 +7,8 @@
 
 #include <cmocka.h>
 
+#include <jansson.h>
+
 #include <math.h>
 
 #include "dev/test/scratch.h"
@@ -72,6 +74,52 @@ static void test_written_header_reads_back(void **state)
     assert_int_equal(a->bytes, 56);
     safe_header_release(&header);
     memory_free(text);
+}
+
+static int64_t allocations_left; /* the one after that fails, and only that */
+
+static void *limited_malloc(size_t bytes)
+{
+    return allocations_left-- == 0 ? NULL : malloc(bytes);
+}
+
+/* Whichever allocation fails: the tensor is refused, or its entry is what it would have been. */
+static void test_no_memory_for_a_tensor(void **state)
+{
+    (void)state;
+    static const int64_t shape[3] = {48, 16, 2};
+    char *expected = NULL;
+    uint64_t expected_bytes = 0;
+    int refused = 0, is_over = 0;
+    for (int64_t n = -1; !is_over; n++) {
+        SafeHeaderWriter writer = {0};
+        Error error = {.text = ""};
+        assert_int_equal(safe_header_writer_metadata(&writer, "format", "pt", &error), 0);
+        json_set_alloc_funcs(limited_malloc, free);
+        allocations_left = n;
+        int status = safe_header_writer_tensor(&writer, "weight", SAFE_U8, shape, 3, &error);
+        is_over = n >= 0 && allocations_left >= 0;
+        allocations_left = -1;
+        if (status != 0) {
+            assert_true(n >= 0 && error.text[0]);
+            refused++;
+            safe_header_writer_release(&writer);
+            continue;
+        }
+        uint64_t bytes;
+        char *text = safe_header_writer_finish(&writer, &bytes);
+        if (!expected) {
+            expected = text;
+            expected_bytes = bytes;
+            continue;
+        }
+        assert_int_equal(bytes, expected_bytes);
+        assert_memory_equal(text, expected, bytes);
+        memory_free(text);
+    }
+    assert_true(refused > 5);
+    memory_free(expected);
+    json_set_alloc_funcs(malloc, free);
 }
 
 static void test_floats_of_three_types(void **state)
@@ -233,6 +281,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_written_header_reads_back),
+        cmocka_unit_test(test_no_memory_for_a_tensor),
         cmocka_unit_test(test_floats_of_three_types),
         cmocka_unit_test(test_good_headers),
         cmocka_unit_test(test_bad_headers),

@@ -115,8 +115,10 @@ char *export_config_json(const ModelShape *shape)
         0.02, "scale_attn_weights", 1, "tie_word_embeddings", 1, "torch_dtype", "float32");
     int end_of_text = EXPORT_VOCABULARY_TOKENS - 1;
     CHECK(config, "cannot build config.json");
-    json_object_set_new(config, "bos_token_id", is_gpt2_vocabulary ? json_integer(end_of_text) : json_null());
-    json_object_set_new(config, "eos_token_id", is_gpt2_vocabulary ? json_integer(end_of_text) : json_null());
+    json_t *mark = is_gpt2_vocabulary ? json_integer(end_of_text) : json_null();
+    CHECK(json_object_set(config, "bos_token_id", mark) == 0 &&
+              json_object_set_new(config, "eos_token_id", mark) == 0,
+          "out of memory for config.json");
     char *text = json_dumps(config, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
     CHECK(text, "out of memory for config.json");
     json_decref(config);

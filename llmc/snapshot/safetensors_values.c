@@ -89,9 +89,14 @@ int safe_header_writer_tensor(SafeHeaderWriter *writer, const char *name, SafeDT
     json_t *json = writer_json(writer);
     json_t *sizes = json_array();
     int64_t bytes = safe_dtype_bytes(dtype);
+    int has_sizes = sizes != NULL;
     for (int i = 0; i < dimensions; i++) {
-        json_array_append_new(sizes, json_integer(shape[i]));
+        has_sizes = has_sizes && json_array_append_new(sizes, json_integer(shape[i])) == 0;
         bytes *= shape[i];
+    }
+    if (!has_sizes) {
+        json_decref(sizes);
+        return error_set(error, "%.100s: out of memory for a safetensors header", name);
     }
     uint64_t end = writer->data_bytes + (uint64_t)bytes;
     json_t *entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", safe_dtype_name(dtype), "shape", sizes,
