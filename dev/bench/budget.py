@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Where the time of a step goes on a GPU, on paper: calls, operations, bytes, bound and expected time of kernels.
+"""Where the time of a step goes on a GPU, on paper: operations, bytes, bound, expected time of each kernel.
 
     dev/bench/budget.py                             GPT-2 124M, B 64, T 1024, one slot, on an H100
     dev/bench/budget.py --gpu=a100 --B=24 --model=gpt2-medium --slots=8
-    dev/bench/budget.py --before                    the kernels as they were before dev/notes/cuda.md's savings
+    dev/bench/budget.py --before                    the kernels before what dev/notes/cuda.md counts
     dev/bench/budget.py --each                      each kernel, not their groups
 
 No GPU has measured any of this. Operations and bytes are counted: each input read once, each output written

@@ -24,9 +24,9 @@ Gpu = namedtuple("Gpu", "name peak memory node_gb ring_gb links_gb link_gb link_
 GPUS = {"h100": Gpu("H100", 989, 3.35, 480, 370, 8 * 47, 47, "400 Gb/s", 132, True, 140),
         "a100": Gpu("A100", 312, 2.04, 230, 230, 8 * 23.5, 23.5, "200 Gb/s", 108, False, 300)}
 
-# On an H100: what dev/bench/budget.py expects, as one rate for products, two for attention, and for what is
-# bound by memory the share of 3.35 TB/s that its kernels reach together. mma.sync reaches 62% of an H100's peak
-# and all of an A100's.
+# On an H100, what dev/bench/budget.py expects: one rate for products, two for attention, and of what is bound
+# by memory the share of 3.35 TB/s that its kernels reach together. mma.sync reaches 62% of an H100's peak and
+# all of an A100's.
 PRODUCTS, ATTENTION_FORWARD, ATTENTION_BACKWARD = 608, 247, 199
 MMA_SYNC_SHARE = 0.62
 MEMORY_SHARE = 0.84

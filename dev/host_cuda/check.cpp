@@ -37,20 +37,25 @@ static int find_bias(struct dl_phdr_info *info, size_t, void *bias)
     return 1; /* the first is the program */
 }
 
+uintptr_t code_offset(const void *code)
+{
+    uintptr_t bias = 0;
+    dl_iterate_phdr(find_bias, &bias);
+    return (uintptr_t)code - bias;
+}
+
 /* The function that holds `code`, cut at its arguments, and its line in the sources; "?" if unknown. */
 static void describe_code(const void *code, char *function, size_t function_bytes, char *line,
                           size_t line_bytes)
 {
     char program[512] = "", command[700];
-    uintptr_t bias = 0;
     snprintf(function, function_bytes, "?");
     snprintf(line, line_bytes, "?");
-    dl_iterate_phdr(find_bias, &bias);
     if (readlink("/proc/self/exe", program, sizeof program - 1) < 0) {
         return;
     }
     snprintf(command, sizeof command, "addr2line -sifCe '%s' 0x%lx 2>/dev/null", program,
-             (unsigned long)((uintptr_t)code - bias));
+             (unsigned long)code_offset(code));
     FILE *output = popen(command, "r");
     while (output && fgets(function, (int)function_bytes, output) && fgets(line, (int)line_bytes, output)) {
         char *begin = strncmp(function, "void ", 5) ? function : function + 5;

@@ -1,6 +1,9 @@
 /* What streams are given to do: copies and kernels. */
 #include <chrono>
 #include <map>
+#include <set>
+#include <stdio.h>
+#include <stdlib.h>
 #include <thread>
 
 #include "streams.h"
@@ -111,10 +114,31 @@ static void bind_launch(Work *work, KernelLaunch launch, const std::shared_ptr<v
     launches_count++;
     launch.seed = (uint64_t)setting("HOST_CUDA_SEED", 1) + launches_count * 0x632BE59BD9B4E019u;
     work->fails = launches_count == (uint64_t)setting("HOST_CUDA_FAIL_AT", -1);
-    work->run = [launch, arguments] {
-        launch_run(launch);
-        std::this_thread::sleep_for(std::chrono::milliseconds(setting("HOST_CUDA_KERNEL_MS", 0)));
+    bool is_dry = setting("HOST_CUDA_DRY", 0) != 0;
+    work->run = [launch, arguments, is_dry] {
+        if (!is_dry) {
+            launch_run(launch);
+            std::this_thread::sleep_for(std::chrono::milliseconds(setting("HOST_CUDA_KERNEL_MS", 0)));
+        }
     };
+}
+
+/* For whoever wants to know what is launched: one line for each kernel, block and shared memory. */
+static void record_launch(const cudaLaunchConfig_t *config, const void *kernel)
+{
+    static std::set<std::vector<uint64_t>> known;
+    const char *path = getenv("HOST_CUDA_LAUNCHES");
+    dim3 grid = config->gridDim, block = config->blockDim;
+    uint64_t threads = (uint64_t)block.x * block.y * block.z, offset = code_offset(kernel);
+    if (!path || !known.insert({offset, threads, config->dynamicSmemBytes}).second) {
+        return;
+    }
+    FILE *file = fopen(path, "a");
+    if (file) {
+        fprintf(file, "%llx %llu %zu %u %u %u\n", (unsigned long long)offset, (unsigned long long)threads,
+                config->dynamicSmemBytes, grid.x, grid.y, grid.z);
+        fclose(file);
+    }
 }
 
 cudaError_t host_cuda_launch(const cudaLaunchConfig_t *config, const void *kernel, HostCall host_call)
@@ -125,6 +149,7 @@ cudaError_t host_cuda_launch(const cudaLaunchConfig_t *config, const void *kerne
     if (error) {
         return call.end(error);
     }
+    record_launch(config, kernel);
     KernelLaunch launch = {kernel, config->gridDim, config->blockDim, config->dynamicSmemBytes, host_call, 0};
     Work work;
     work.bind = [launch, arguments](Work *self) { bind_launch(self, launch, arguments); };

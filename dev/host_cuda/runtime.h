@@ -105,6 +105,9 @@ void check_access(const void *address, size_t bytes, Access access, const void *
 [[noreturn]] void check_failed(const void *where, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* Where `code` lies in the program's file, as nm has it. */
+uintptr_t code_offset(const void *code);
+
 /* A block begins; lanes of mask know all that each of them did; so do all threads of the block. */
 void check_block_begin(Block *block);
 void check_warp_synced(Block *block, Warp *warp, unsigned int mask);

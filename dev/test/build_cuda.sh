@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The CUDA programs build for sm_80, sm_90a and as PTX without a warning; no kernel spills registers to
-# memory; attention multiplies on tensor cores. Needs nvcc, no GPU.
+# The CUDA programs build for sm_80, sm_90a, as PTX and, where nvcc knows it, for sm_120 without a warning; no
+# kernel spills registers to memory, and each fits on these GPUs in every shape in which it is launched
+# (cuda_limits.py, with python3); attention multiplies on tensor cores. Needs nvcc, no GPU.
 # It also finds NCCL where the machine has one, is built without nccl.h, and starts without
 # LD_LIBRARY_PATH and without a driver.
 #   dev/test/build_cuda.sh        exit 0 if all that holds; prints what does not
@@ -12,8 +13,14 @@ command -v nvcc >/dev/null || {
 }
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-make WERROR=1 B="$folder" NVCC="nvcc -Xptxas -v" "$folder/train_gpt2cu" "$folder/test_gpt2cu" \
-    >"$folder/log" 2>&1 || {
+mkdir "$folder/kept"
+gpus="-gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a"
+gpus+=" -gencode arch=compute_90,code=compute_90"
+if nvcc --list-gpu-code | grep -qx sm_120; then
+    gpus+=" -gencode arch=compute_120,code=sm_120"
+fi
+make WERROR=1 B="$folder" NVCC="nvcc -Xptxas -v --keep --keep-dir $folder/kept" GPUS="$gpus" \
+    "$folder/train_gpt2cu" "$folder/test_gpt2cu" >"$folder/log" 2>&1 || {
     tail -n 30 "$folder/log"
     exit 1
 }
@@ -25,13 +32,15 @@ awk '/Compiling entry function/ { split($0, part, "\047"); name = part[2]; gpu =
      }' \
     "$folder/log" >"$folder/spills"
 status=0
-for gpu in sm_80 sm_90a; do
+for gpu in sm_80 sm_90a sm_120; do
+    [[ $gpus == *"$gpu"* ]] || continue
     kernels=$(grep -c "^$gpu " "$folder/spills")
     spilling=$(awk -v gpu=$gpu '$1 == gpu && $2 > 0' "$folder/spills" | wc -l)
     echo "$gpu: $kernels kernels, $spilling of them spill"
     [ "$kernels" -ge 30 ] || status=1
 done
-if awk '$2 > 0 { print "spills " $2 " bytes: " $3 " on " $1; bad = 1 }
+# sm_120 is built for its limits alone: a GPU of that kind compiles the PTX itself.
+if awk '$2 > 0 && $1 != "sm_120" { print "spills " $2 " bytes: " $3 " on " $1; bad = 1 }
     END { exit !bad }' "$folder/spills"; then
     status=1
 fi
@@ -75,6 +84,13 @@ has_nccl || [ $nccl -eq 0 ] || {
     echo "nccl.h is there again, the program is not built anew:" && tail -n 5 "$folder/log-again"
     status=1
 }
+if command -v python3 >/dev/null; then
+    shapes=build/mpi1/ops/host/launch_shapes # beside what the tests have built already
+    make "$shapes" >"$folder/make" 2>&1 || tail -n 30 "$folder/make"
+    dev/test/cuda_limits.py "$folder/log" "$folder/kept" "$shapes" || status=1
+else
+    echo "no python3: whether kernels fit in each shape is not tried"
+fi
 
 # The machine code where there is a disassembler, else what ptxas was given.
 if command -v cuobjdump >/dev/null; then

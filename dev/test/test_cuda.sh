@@ -113,7 +113,7 @@ result $? "one slot an update, without an arena of integers"
 run train_gpt2cu_host reduce --dtype=bf16 --reduce=fp32 --max_iters=5
 [ $code -eq 0 ] && [ -n "$weights" ]
 result $? "reduce=fp32"
-grep -q '^notice: n_embd=21, n_head=3: attention has heads of 7, which take many times as long on a GPU' stdout &&
+grep -q '^notice: n_embd=21, n_head=3: attention has heads of 7, which take many times as long' stdout &&
     [ "$in_fp32" -eq 0 ]
 result $? "a size of heads without tensor cores is told at start, in bf16"
 timeout "$(scaled 300)" "$programs/train_gpt2cu_checked" "${recipe[@]}" --dtype=bf16 --dropout=0.1 \

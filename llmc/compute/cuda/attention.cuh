@@ -1,8 +1,7 @@
 /* Causal multi-head attention on the GPU, the twin of llmc/compute/cpu/attention.h: the same shapes, the
- * same log-sum-exp, the same elements dropped. bf16 with a head size of whole eights up to 128 runs
- * on the tensor cores, as one of 32, 64, 96 or 128 does; fp32 and other head sizes take a plain path. No (T,T) matrix exists. The same bits every
- * run: each sum is made by one thread or warp in a fixed order, without atomics.
- *
+ * same log-sum-exp, the same elements dropped. bf16 with heads of whole eights up to 128 runs on the tensor
+ * cores, as heads of 32, 64, 96 or 128 do; fp32 and other heads take a plain path. No (T,T) matrix exists.
+ * The same bits every run: each sum is made by one thread or warp in a fixed order, without atomics.
  *
  * Pointers are the GPU's, aligned to 16 bytes. Everything is asynchronous on the stream; nothing allocates.
  */

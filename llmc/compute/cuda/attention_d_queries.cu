@@ -1,5 +1,6 @@
 /* Gradient of the queries. A block owns a tile of a head's queries, a warp M * 16 of them; keys and values
- * stream by as in forward. On the way it makes what the gradients of keys and values need of each query.  Source: arXiv:2205.14135, arXiv:2307.08691 */
+ * stream by as in forward. On the way it makes what the gradients of keys and values need of each query.
+ * Source: arXiv:2205.14135, arXiv:2307.08691 */
 #include "llmc/compute/cuda/attention_tile.cuh"
 
 template <int HEAD_SIZE, bool DROPOUT>

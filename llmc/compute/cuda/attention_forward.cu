@@ -26,8 +26,8 @@ struct ForwardState {
     float maximum[M][2], total[M][2];
 };
 
-/* How far a score may rise above the row's maximum, in powers of 2, before what was summed is brought to a new
- * one: weights up to 2^8 cost neither range nor precision, as all are divided by their sum. */
+/* How far a score may rise above the row's maximum, in powers of 2, before what was summed is brought to a
+ * new one: weights up to 2^8 cost neither range nor precision, as all are divided by their sum. */
 static const float MAXIMUM_SLACK = 8;
 
 static __device__ __forceinline__ bool is_above(float score, float maximum, float scale)

@@ -76,11 +76,12 @@ struct AttentionBackwardArgs {
     Number *d_qkv;
     const Number *d_out, *qkv, *out;
     const float *lse;
-    float *rows; /* (B,NH,2,padded T) of each query lse in powers of 2, and delta: the sum over the head of
-                     d_out * out, which is what normalising takes from the gradient of each of its scores. From
-                     T on infinity, so that weights are 0, and 0 */
-    float *
-        parts; /* (B, tiles, 3C) tensor cores only: sums over a tile's tokens of d_qkv before it is rounded */
+    /* (B,NH,2,padded T) of each query lse in powers of 2, and delta: the sum over the head of d_out * out,
+     * which is what normalising takes from the gradient of each score. From T on infinity, so that weights
+     * are 0, and 0. */
+    float *rows;
+    /* (B, tiles, 3C), tensor cores only: sums over a tile's tokens of d_qkv before it is rounded */
+    float *parts;
     CudaAttention shape;
     AttentionScale scale;
     Dropout dropout;

@@ -4,8 +4,8 @@
  * behind the vocabulary's last whole chunk are peeled off: a thread has one, most have none. */
 enum { THREADS = 512, WARPS = THREADS / WARP, LOADS = 2 };
 
-/* 2^(x*LOG2_E - offset) is exp(x - highest), by one fma and one instruction. Offset is highest*LOG2_E rounded:
- * that is a factor which all columns and their sum share, and which the loss takes out again. */
+/* 2^(x*LOG2_E - offset) is exp(x - highest), by one fma and one instruction. Offset is highest*LOG2_E,
+ * rounded: a factor that all columns share with their sum, and that the loss takes out again. */
 static const float LOG2_E = 1.44269504f, LN_2 = 0.693147181f;
 
 /* Below every logit; and finite, so that no difference of two is undefined. */

@@ -19,7 +19,7 @@ static __device__ __forceinline__ float rstd_of(float squares, int C)
     return rsqrtf(warp_sum(squares) / (float)C + 1e-5f);
 }
 
-/* ---- in registers: bf16, rows of whole fours, at most VECTORS of them a lane, without dropout ----------- */
+/* ---- in registers: bf16, rows of whole fours, at most VECTORS of them a lane, without dropout ---------- */
 
 template <int VECTORS>
 struct Lane {
@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(THREADS) layernorm_forward_registers(Layernorm
     }
 }
 
-/* ---- in shared memory: all others. A block has as many warps as there is room for. ---------------------- */
+/* ---- in shared memory: all others. A block has as many warps as there is room for. --------------------- */
 
 static int shared_warps(int row_bytes)
 {

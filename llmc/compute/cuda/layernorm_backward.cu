@@ -24,9 +24,9 @@ int64_t layernorm_partial_count(int64_t rows, int C)
     return (int64_t)block_count(rows) * PARTS * C;
 }
 
-/* A thread's columns are VECTORS times W neighbours; it meets ROWS rows at once, whose loads are all under way
- * before the first is used: so many that two blocks of the largest size fit into a multiprocessor's registers,
- * or one where columns are many. */
+/* A thread's columns are VECTORS times W neighbours; it meets ROWS rows at once, whose loads are all under
+ * way before the first is used: so many that two blocks of the largest size fit into a multiprocessor's
+ * registers, or one where columns are many. */
 template <typename Number, int WIDTH, int COUNT, bool DROPOUT>
 struct BackwardShape {
     typedef Number T;

@@ -98,8 +98,8 @@ static void alloc_block(Model *model, BlockActivations *block)
     block->gelu = cuda_model_tensor(model, BT * 4 * C, type);
 }
 
-/* What logits may take: fewer chunks of rows read and add wte's gradient less often. By what the GPU has in all,
- * not by what is free, as how gradients are added decides their last bits. */
+/* What logits may take: fewer chunks of rows read and add wte's gradient less often. By what the GPU has in
+ * all, not by what is free, as how gradients are added decides their last bits. */
 static int64_t logit_bytes_max(void)
 {
     size_t available, total;
