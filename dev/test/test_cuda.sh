@@ -261,7 +261,7 @@ run train_gpt2cu_host fault --dtype=fp32 --init_from=auto
 [ $code -eq 0 ] && [ -n "$weights" ]
 result $? "and it goes on from there"
 fails "updates beyond what exact sums hold" 76 \
-    "5 updates in a row had a loss or gradient that is finite, but beyond 341.333 .*none was written; --reduce=fp32" \
+    "5 updates in a row had .* that is finite, but beyond 341.333 .*none was written; --reduce=fp32" \
     HOST_CUDA_SEED=1 --dtype=fp32 --learning_rate=100 --min_lr=100 --grad_clip=0 --warmup_iters=0 \
     --weight_decay=100 --max_iters=2000 --max_bad_steps=5 --out_dir=blown
 

@@ -8,9 +8,10 @@
  *
  * Servers: NVIDIA's data sheets of A100, H100, H200, GH200 and L40S; of B200 and GB200 the tables of HGX B200
  * and GB200 in the Blackwell technical brief, for one GPU. Where a sheet states the rate with sparsity, half
- * of it. (The sheets were not at hand: their figures are as others quote them.) GeForce: 512 operations a clock and multiprocessor (NVIDIA's papers on the Ada and the RTX Blackwell
- * architecture: bf16 with fp32 accumulate, dense) at the boost clock of the reference card, which is twice
- * the fp32 rate. A laptop's GPU of the same number is another chip, and its clock is the maker's. */
+ * of it. The sheets were not at hand: figures are as others quote them. GeForce: 512 operations a clock and
+ * multiprocessor (NVIDIA's papers on the Ada and the RTX Blackwell architecture: bf16 with fp32 accumulate,
+ * dense) at the boost clock of the reference card, which is twice the fp32 rate. A laptop's GPU of the same
+ * number is another chip, and its clock is the maker's. */
 static const struct {
     const char *words;
     double flops;
