@@ -107,7 +107,7 @@ int run_export(Run *run, Error *error);
  * printed. */
 int run_sample(Run *run, Error *error);
 
-/* finish.c. What is due at the end: the last line, the hash of the weights; after END_FAILED, for which *error
+/* finish.c. What is due at the end: the last line, the hash of weights; after END_FAILED, for which *error
  * is that of train, a snapshot of what was made since the last one. Returns the exit code, with *error set or
  * empty. Ranks that have not failed themselves do not return from END_FAILED. */
 int run_finish(Run *run, EndReason reason, Error *error);
