@@ -3,7 +3,8 @@
 # weights of a run that nothing happened to, no good snapshot is lost, no damaged one is used, tokenize's
 # folder is the old one or the new one, and nothing hangs or crashes. Cases are random; the same seed gives
 # the same cases.
-#   dev/fault/run.sh [--cases=N | --seconds=S] [--seed=X] [--jobs=J] [--subjects="A B"] [--table]
+#   dev/fault/run.sh [--cases=N | --seconds=S] [--seed=X] [--jobs=J] [--table]
+#                    [--subjects="A B"] [--calls="open malloc"]
 #   dev/fault/run.sh --case=SUBJECT,RANK,CALL:N:ACTION[:on]     one case again; keeps its folder
 # PROGRAMS=build/mpi1 has the programs and, in fault/, what `make fault-tools` makes. Each case that fails
 # prints the command that repeats it. The last line is `N cases, N failed`.
@@ -15,7 +16,8 @@ for name in $(compgen -v SLURM) $(compgen -v FAULT) RANK WORLD_SIZE LOCAL_RANK M
     unset "$name"
 done
 . "$root/dev/test/time.bash"
-cases=0 seconds=0 seed=$((RANDOM * 32768 + RANDOM)) jobs=$(getconf _NPROCESSORS_ONLN) one= table=0 chosen=
+cases=0 seconds=0 seed=$((RANDOM * 32768 + RANDOM)) jobs=$(getconf _NPROCESSORS_ONLN) one= table=0
+chosen= calls=
 die() {
     echo "dev/fault/run.sh: $*" >&2
     exit 1
@@ -27,6 +29,7 @@ for argument; do
     --seed=*) seed=${argument#*=} ;;
     --jobs=*) jobs=${argument#*=} ;;
     --subjects=*) chosen=${argument#*=} ;;
+    --calls=*) calls=" ${argument#*=} " ;;
     --case=*) one=${argument#*=} ;;
     --table) table=1 ;;
     -h | --help)
@@ -101,8 +104,11 @@ prepare() { # SUBJECT: its folder, and counts.R for each rank
         faulty_words "$rank" "" "$PWD/counts"
         start_"$subject"
         [[ $status =~ ^0( 0)?$ ]] || die "$subject: without a fault it ends with $status: $(tail -n 1 stderr)"
-        counts_of counts >calls.$rank && rm counts
-        [ -s calls.$rank ] || die "$subject: no calls were counted"
+        counts_of counts | while read -r call number; do
+            [[ -n $calls && $calls != *" $call "* ]] || echo "$call $number"
+        done >calls.$rank
+        rm counts
+        [ -s calls.$rank ] || die "$subject: none of these calls is made"
     done
 }
 
