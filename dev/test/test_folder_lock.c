@@ -70,7 +70,7 @@ static void test_the_second_is_told_who_holds_it(void **state)
 {
     (void)state;
     char *folder = new_folder("second");
-    Error error = {""};
+    Error error = {.text = ""};
     FolderLock lock;
     char expected[160], host[64] = "";
     Holder holder = hold(folder);
@@ -93,7 +93,7 @@ static void test_it_dies_with_the_process(void **state)
 {
     (void)state;
     char *folder = new_folder("killed");
-    Error error = {""};
+    Error error = {.text = ""};
     FolderLock lock;
     Holder holder = hold(folder);
     kill(holder.process, SIGKILL);
@@ -108,7 +108,7 @@ static void test_waiting_for_one_that_ends(void **state)
 {
     (void)state;
     char *folder = new_folder("waiting");
-    Error error = {""};
+    Error error = {.text = ""};
     Holder holder = hold(folder);
     pid_t waiter = fork();
     if (waiter == 0) {
@@ -163,7 +163,7 @@ static void test_foreign_files(void **state)
 {
     (void)state;
     char *folder = new_folder("foreign"), path[PATH_BYTES_MAX];
-    Error error = {""};
+    Error error = {.text = ""};
     FolderLock lock;
     Holder holder = hold(folder);
     assert_int_equal(path_join(path, folder, ".lock", &error), 0);

@@ -54,7 +54,7 @@ static int open_with(const char *folder, size_t more, char text[1024])
     assert_int_equal(pipe(said), 0);
     pid_t child = fork();
     if (child == 0) {
-        Error error = {""};
+        Error error = {.text = ""};
         dup2(said[1], 2);
         limit_addresses(more);
         Snapshot *snapshot = snapshot_open_newest(folder, 1, &error);
