@@ -402,8 +402,8 @@ part_sanitizer() {
         for name in heads_of_64 heads_of_5; do
             sanitize $tool $name "$test" dev/reference/$name || return 0
         done
-        for name in test_cuda_layernorm test_cuda_elements test_cuda_embedding test_cuda_update test_cuda_attention \
-            test_cuda_model; do
+        for name in test_cuda_layernorm test_cuda_elements test_cuda_embedding test_cuda_update \
+            test_cuda_attention test_cuda_model; do
             [ ! -x "$B/ops/$variant/$name" ] || sanitize $tool $name "$B/ops/$variant/$name" || return 0
         done
     done
