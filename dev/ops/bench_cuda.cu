@@ -269,7 +269,7 @@ static void add_embedding(Operations *list, const Settings &s)
     on_device.count_max = (int)token_bins_count_max(rows, s.V, EMBEDDING_BIN_MAX);
     on_device.split_max = (int)token_bins_split_max(rows, EMBEDDING_BIN_MAX);
     float *partial = random_floats(embedding_partial_count(rows, s.C));
-    TokenGradients out = {NULL, random_floats(V * s.C), NULL, 0};
+    TokenGradients out = {NULL, random_floats(V * s.C), NULL, 0, NULL};
     list->push_back(
         {"embedding d_wte", 1, 4.0 * (double)count + 8.0 * distinct_bytes, 0, [=](cudaStream_t stream) {
              embedding_backward_tokens(&out, &on_device, values, s.C, partial, stream);

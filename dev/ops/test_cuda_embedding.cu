@@ -170,7 +170,7 @@ static void check_tokens_exact(const TokenCase *c)
         bad_count += !is_good;
     }
     Device<int64_t> d_sums(sums), d_bad(bad);
-    TokenGradients out = {d_sums.data, NULL, d_bad.data, c->limit};
+    TokenGradients out = {d_sums.data, NULL, d_bad.data, c->limit, NULL};
     run_tokens(c, &out);
     snprintf(where, sizeof(where), "V %d, C %d, %zu tokens, limit %g", c->V, c->C, c->tokens.size(),
              c->limit);
@@ -186,7 +186,7 @@ static void check_tokens_fp32(const TokenCase *c)
         expected[i] += row_sum(c, (int)(i / (size_t)c->C), (int)(i % (size_t)c->C));
     }
     Device<float> d_gradients(gradients);
-    TokenGradients out = {NULL, d_gradients.data, NULL, 0};
+    TokenGradients out = {NULL, d_gradients.data, NULL, 0, NULL};
     run_tokens(c, &out);
     snprintf(where, sizeof(where), "V %d, C %d, %zu tokens, fp32", c->V, c->C, c->tokens.size());
     check_same(where, "gradients", d_gradients.read(), expected);
