@@ -127,9 +127,9 @@ pick() {
     call=${names[i]}
     local kinds=(${actions[$call]})
     fault=$call:$(((RANDOM * 32768 + RANDOM) % numbers[i] + 1)):${kinds[RANDOM % ${#kinds[@]}]}
-    # Some faults stay. Not those of connections: a rank waits long for one that is not there yet.
+    # Some faults stay. Not those of connections: a rank waits long for another that it cannot reach yet.
     [[ $fault == *:before || $fault == *:after || $fault == *:torn || $fault == *:EINTR ]] ||
-        [[ $call == connect || $call == accept ]] || [ $((RANDOM % 5)) -gt 0 ] || fault+=:on
+        [[ $call =~ ^(connect|accept|send|receive)$ ]] || [ $((RANDOM % 5)) -gt 0 ] || fault+=:on
 }
 
 # One case in a folder of its own; the line of its result: subject call statuses fired verdict

@@ -50,16 +50,24 @@ void door_release(Door *door)
     *door = (Door){0};
 }
 
+/* The first visitor has had time to say something. A rank that has just come has not, and does not come
+ * again: it is not shown out for descriptors that may be missing for a moment only. */
+static int is_first_silent(const Door *door)
+{
+    return door->visitor_count > 0 &&
+           clock_ms() > door->visitors[0].end_ms - DOOR_SILENCE_MS + DOOR_PATIENCE_MS;
+}
+
 /* Everybody who waits outside. Where there is no room, the one who has been silent for longest goes. */
 static void let_in(Door *door, int listener)
 {
     for (int i = 0; i < DOOR_VISITORS_MAX; i++) {
         int descriptor = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         int is_full = descriptor < 0 && (errno == EMFILE || errno == ENFILE);
-        if (door->visitor_count > 0 && (is_full || door->visitor_count == DOOR_VISITORS_MAX)) {
+        if (door->visitor_count == DOOR_VISITORS_MAX || (is_full && is_first_silent(door))) {
             show_out(door, 0);
         } else if (is_full) {
-            net_sleep_ms(50);
+            net_sleep_ms(20);
             return;
         }
         if (descriptor >= 0) {

@@ -10,7 +10,12 @@
 
 #include "llmc/comm/net.h"
 
-enum { DOOR_MESSAGE_BYTES_MAX = 128, DOOR_VISITORS_MAX = 256, DOOR_SILENCE_MS = 5000 };
+enum {
+    DOOR_MESSAGE_BYTES_MAX = 128,
+    DOOR_VISITORS_MAX = 256,
+    DOOR_SILENCE_MS = 5000,
+    DOOR_PATIENCE_MS = 1000
+};
 
 /* Somebody who has not yet said the whole message. */
 typedef struct Visitor {
