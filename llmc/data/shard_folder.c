@@ -66,9 +66,8 @@ int shard_commit_list(char (**names)[SHARD_NAME_BYTES], size_t *count, const cha
         return -1;
     }
     if (lstat(path, &status) != 0) {
-        return errno == ENOENT || errno == ENOTDIR
-                   ? 0
-                   : error_set(error, "%s: cannot open: %s", path, strerror(errno));
+        return errno == ENOENT || errno == ENOTDIR ? 0
+                                                   : error_set_system(error, errno, "%s: cannot open", path);
     }
     size_t bytes;
     char *text = file_read(path, LIST_BYTES_MAX, &bytes, error);
@@ -121,8 +120,7 @@ static int list_folder(ShardPaths *paths, const char *prefix, const char *base, 
         if (errno == ENOENT || errno == ENOTDIR) {
             return 0;
         }
-        return error_set(error, "%s: cannot search the folder: %s; check its permissions", folder,
-                         strerror(errno));
+        return error_set_system(error, errno, "%s: cannot search the folder", folder);
     }
     for (;;) {
         errno = 0;
@@ -137,7 +135,7 @@ static int list_folder(ShardPaths *paths, const char *prefix, const char *base, 
     }
     int reason = errno; /* a folder that was not read to its end would be a smaller set */
     closedir(entries);
-    return reason ? error_set(error, "%s: cannot search the folder: %s", folder, strerror(reason)) : 0;
+    return reason ? error_set_system(error, reason, "%s: cannot search the folder", folder) : 0;
 }
 
 static int find_in_folder(ShardPaths *paths, const char *prefix, const char *base, int is_literal,
