@@ -240,9 +240,10 @@ int net_connect(const char *address, int port, double deadline_ms, Error *error)
     if (status != 0) {
         return error_set(error, "%s: cannot find its address: %s", address, gai_strerror(status));
     }
-    int descriptor = -1, reason = 0;
+    int descriptor = -1, reason = 0, has_socket = 0;
     for (const struct addrinfo *target = targets; target && descriptor < 0; target = target->ai_next) {
         descriptor = socket(target->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        has_socket |= descriptor >= 0;
         reason = descriptor < 0 ? errno : connect_one(descriptor, target, deadline_ms);
         if (reason != 0 && descriptor >= 0) {
             close(descriptor);
@@ -250,6 +251,13 @@ int net_connect(const char *address, int port, double deadline_ms, Error *error)
         }
     }
     freeaddrinfo(targets);
+    if (descriptor < 0 && !has_socket) {
+        error_set(error, "%s port %d: this process gets no socket: %s", address, port, strerror(reason));
+        if (error) {
+            error->may_pass = 1;
+        }
+        return -1;
+    }
     if (descriptor < 0) {
         return error_set(error, "%s port %d: cannot connect: %s", address, port, strerror(reason));
     }

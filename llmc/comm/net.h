@@ -33,7 +33,8 @@ void net_set_options(int descriptor);
 /* Waits for a connection. -1 at the deadline. */
 int net_accept(int listener, double deadline_ms);
 
-/* One attempt on each address of that name. The descriptor, or -1 with *error. */
+/* One attempt on each address of that name. The descriptor, or -1 with *error, which may pass if this process
+ * gets no socket; that nobody answers is told as one that does not. error may be NULL. */
 int net_connect(const char *address, int port, double deadline_ms, Error *error);
 
 /* Whether there is something to read, or nothing will ever be: the other end has closed it. Never waits. */

@@ -278,6 +278,7 @@ typedef struct Joining {
     int port;
     double give_up_ms; /* another process has this rank; 0: not so */
     Error taken;
+    double short_ms; /* since when this process gets no socket; 0: it does */
 } Joining;
 
 static int say_hello(const Joining *join, int descriptor, Error *error)
@@ -361,15 +362,20 @@ static int wait_for_all(Joining *join, StarAnswer *mine, int descriptor, Error *
     return 1;
 }
 
+enum { SHORT_MS = 3000 };
+
 /* One attempt: as wait_for_all. */
 static int try_join(Joining *join, StarAnswer *mine, Error *error)
 {
     double now_ms = clock_ms(), deadline_ms = join->plan->deadline_ms;
     int descriptor = net_connect(join->address, join->port,
                                  now_ms + REPLY_MS < deadline_ms ? now_ms + REPLY_MS : deadline_ms, error);
-    if (descriptor < 0) {
-        return 0;
+    if (descriptor < 0) { /* others may yet come; a socket for this one, soon or not at all */
+        int is_short = error->may_pass;
+        join->short_ms = !is_short ? 0 : join->short_ms > 0 ? join->short_ms : now_ms;
+        return is_short && now_ms - join->short_ms > SHORT_MS ? -1 : 0;
     }
+    join->short_ms = 0;
     int status = say_hello(join, descriptor, error);
     if (status == 0) {
         status = wait_for_all(join, mine, descriptor, error);

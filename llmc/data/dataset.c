@@ -117,10 +117,7 @@ static int open_current(DataSet *set, Error *error)
         if (shard_paths_find(&set->paths, set->pattern, error) != 0) {
             return -1;
         }
-        if (set->paths.count == 0) {
-            return error_missing(set->pattern, error);
-        }
-        int result = open_shards(set, error);
+        int result = set->paths.count > 0 ? open_shards(set, error) : error_missing(set->pattern, error);
         if (data_set_is_current(set)) {
             return result;
         }
