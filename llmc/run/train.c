@@ -63,7 +63,7 @@ static int loop_init(Loop *loop, Run *run, Error *error)
     run->model.backend->describe(&loop->facts, run->model.model);
     loop->first_slot = (int)(run->rank * G / N);
     loop->slot_count = (int)((run->rank + 1) * G / N) - loop->first_slot;
-    loop->agrees_late = N > 1 && G / N == 1 && loop->facts.queues_work;
+    loop->agrees_late = N > 1 && G == N && loop->facts.queues_work;
     LoaderConfig config = {.set = run->train_set,
                            .batch_size = (int)options->batch_size,
                            .window_tokens = (int)options->block_size,
@@ -240,7 +240,7 @@ static int cut_step(const Loop *loop, int reason, Error *error)
  * each step, at the latest before the last slot: all cut this step, or none. A rank that cannot read its data
  * asks for the same.
  *
- * Where a rank's first slot is its last, a device would stand idle meanwhile: the update before would have to
+ * Where each rank has one slot, a device would stand idle meanwhile: the update before would have to
  * be over, as no rank may wait for others while they may wait for its device. So on devices that queue work
  * the ranks then agree behind that slot, while the device is at it and the next batch has been read: all make
  * this step and not the next.
