@@ -99,6 +99,7 @@ for one in "${signals[@]}"; do
     expected=75
     [ $one != TERM:mpirun ] && [ $one != INT:mpirun ] || expected=1
     last=$(tail -n 1 out/log.jsonl)
+    echo "# exit code $code after $made updates, newest snapshot $(newest out), last event ${last:0:70}"
     [ $code -eq $expected ] && [[ $last == *'"reason":"signal"'* ]] && [ "$(newest out)" -ge "$made" ] &&
         [ "$(newest out)" -eq "$(grep -c '"event":"step"' out/log.jsonl)" ]
     goes_on "SIG$signal on ${who/#[0-9]/rank &}: a snapshot, exit $expected, and it goes on" $? 1 out
