@@ -52,7 +52,8 @@ takers() { # PID: how many of its threads do not block them all
 ranks_begin 2 "${small[@]}" "${endless[@]}" --threads=2 --out_dir=out
 await 60 has_made 3 out
 found="$(takers "$(cat pid.0)") $(takers "$(cat pid.1)")"
-kill -KILL -- -"$job"
+# The ranks too: they are not in mpirun's process group, and would go on with their log for a while.
+kill -KILL -- -"$job" "$(cat pid.0)" "$(cat pid.1)"
 ranks_end
 [ "$found" = "1 1" ]
 result $? "one thread of a rank takes signals, none that computes ($found)"
