@@ -30,6 +30,8 @@ PACK_INLINE Lanes row_slice(const MatmulRow *row, int column, int k, int depth, 
         if (count >= LANES && left == LANES) {
             for (int j = 0; j < LANES; j++) {
                 square[j] = pack_load_along_depth(in + j * stride_bytes, kind);
+                /* The next squares: below this one at once, beside it when the column group is done. */
+                __builtin_prefetch(in + j * stride_bytes + 2 * LANES * value_bytes, 0, 3);
                 __builtin_prefetch(in + (j + LANES) * stride_bytes, 0, 2);
             }
         } else {
