@@ -37,7 +37,7 @@ tell() {
 }
 lines='^(resuming|snapshot|weights)|^step: .* ranks?$'
 
-# stopped FIRST SIGNAL COMMAND...: in the background until update FIRST is made, then one rank gets the
+# stopped FIRST SIGNAL COMMAND...: in the background until iter FIRST is logged, then one rank gets the
 # signal.
 stopped() {
     local first=$1 signal=$2 rank code=0
@@ -50,7 +50,7 @@ stopped() {
         sleep 0.02
     done
     rank=$(tr ' ' '\n' <"/proc/$!/task/$!/children" | grep . | tail -n 1)
-    echo "\$ kill -$signal $rank      # one of its ranks, after update $first"
+    echo "\$ kill -$signal $rank      # one of its ranks, after iter $first"
     kill -"$signal" "$rank"
     wait $! || code=$?
     tell "$lines"
