@@ -73,12 +73,24 @@ refused "NaN" "learning_rate=nan: expected a number from 0 to 100" -- "${small[@
 refused "infinity" "weight_decay=inf: expected a number" -- "${small[@]}" --weight_decay=inf
 refused "heads that do not divide" "n_embd=32: expected a multiple of n_head=3" -- "${small[@]}" --n_head=3
 refused "two modes" "eval_only=true and sample_only=true" -- "${small[@]}" --eval_only=true --sample_only=true
-refused "separate value" "--batch_size: expected --batch_size=value" -- --batch_size 3
+refused "no value" "--batch_size: expected --batch_size=value or --batch_size value, found --seed=3" -- \
+    --batch_size --seed=3
+refused "a config file behind a flag" "nowhere.conf: expected a config file or --name=value" -- --eval_only \
+    nowhere.conf
+refused "meant by its meaning" "steps: unknown option; did you mean max_iters" -- --steps 100
 printf 'batch_size = 2\n\nbatch_size 3\n' >bad.conf
 refused "syntax error in a config file" "bad.conf:3: expected name = value" -- bad.conf
 printf 'dtype = fp64 # no\n' >bad.conf
 refused "bad value in a config file" "bad.conf:1: dtype=fp64: expected fp32|bf16" -- bad.conf
 refused "missing config file" "nowhere.conf" "no such file" -- nowhere.conf
+printf 'batchsize = 2\n\nseed = -1 # no\nblock_size = 8\nimport time\nn_layer = 1 / 2\n' >bad.py
+run bad.py
+[ "$code" -eq 1 ] && [ "$(wc -l <stderr)" -eq 3 ] && [ "$(cut -d ' ' -f 1-3 stderr | tr '\n' '|')" = \
+    "train_gpt2: bad.py:1: batchsize:|train_gpt2: bad.py:3: seed=-1:|train_gpt2: bad.py:6: n_layer=0.5:|" ]
+result $? "all mistakes of a config file are told, each with its line"
+refused "weights that are not there" "init_from=gpt2-medium: expected OpenAI's weights in " "curl " \
+    "https://huggingface.co/openai-community/gpt2-medium/resolve/main/" -- --init_from gpt2-medium
+refused "no biases" "bias=False: expected True" -- --bias=False
 for config in "$root"/scripts/config/*.conf; do
     refused "$(basename "$config") parses" nowhere -- "$config" --init_from=scratch --train_data=nowhere \
         --val_data=nowhere
@@ -144,6 +156,48 @@ printf '%s\n' "${small[@]}" | sed 's/^--//; s/=/ = /' >small.conf
 run small.conf --out_dir=conf
 [ "$(weights)" = "$straight" ]
 result $? "a config file gives the same run"
+cat >small.py <<'PYTHON'
+# the same in the syntax of nanoGPT's configs
+import time
+
+out_dir = 'python' # below this folder
+wandb_log = False # feel free to turn on
+wandb_run_name = 'run-' + str(time.time())
+dataset = 'bytes'
+vocab_size = 2 ** 8
+n_layer = 2; n_head = 2
+n_embd = 4 * 8
+block_size = 32
+batch_size = 2
+gradient_accumulation_steps = 6 // 2
+max_iters = 1_2
+lr_decay_iters = 1.2e1
+warmup_iters = 3
+learning_rate = 3e-3
+eval_interval = 5 # keep frequent
+eval_iters = 4
+snapshot_interval = 5
+compile = False
+dtype = 'float32'
+PYTHON
+run small.py --device cpu
+[ "$code" -eq 0 ] && [ "$(weights)" = "$straight" ] &&
+    grep -qx 'notice: left aside, without meaning here: wandb_log, wandb_run_name, compile, device' stdout
+result $? "a config of nanoGPT's kind gives the same run, and says what it leaves aside"
+apart=()
+for option in "${small[@]}"; do
+    apart+=("${option%%=*}" "${option#*=}")
+done
+run --out_dir apart "${apart[@]}" --shuffle --autotune False
+[ "$code" -eq 0 ] && [ "$(weights)" = "$straight" ]
+result $? "--name value is --name=value, and --flag is --flag=true"
+run "${small[@]}" --out_dir=constant --decay_lr=False --max_iters=2
+[ "$code" -eq 0 ] && [ "$(grep -c '^iter [01]: .* lr 3.00e-03,' stdout)" -eq 2 ]
+result $? "decay_lr=False: learning_rate from the first update on"
+run "${small[@]}" --out_dir=notices --max_iters=2 --eval_iters=100000 --snapshot_interval=0
+grep -q '^notice: warmup_iters=3 is not below max_iters=2: ' stdout &&
+    grep -q '^notice: eval_iters=100000 x batch_size=2 are 200,000 windows, but the validation data ' stdout
+result $? "a warm-up longer than the run, an evaluation larger than the data: notices"
 run "${small[@]}" --out_dir=seed --seed=1
 [ "$code" -eq 0 ] && [ "$(weights)" != "$straight" ]
 result $? "another seed gives other weights"
@@ -246,6 +300,12 @@ for source in hf hf/model.safetensors model.bin copy/step-00000012.snap; do
     [ "$code" -eq 0 ] && [ "$(weights)" = "$straight" ]
     result $? "init_from=$source brings the same weights"
 done
+mkdir -p models && cp -r hf models/gpt2-large
+printf "init_from = 'gpt2-large' # this is a large one\neval_only = True\n" >eval.py
+run eval.py --dataset=bytes --batch_size=2 --eval_iters=4 --dtype=fp32 --out_dir=evaluated
+[ "$code" -eq 0 ] && [ "$(weights)" = "$straight" ] && grep -q '^starting from models/gpt2-large ' stdout &&
+    grep -q '^step 0: train loss ' stdout
+result $? "init_from='gpt2-large' takes models/gpt2-large, which brings its shape"
 run "${small[@]}" --init_from=hf --out_dir=lower --block_size=16 --max_iters=1
 [ "$code" -eq 0 ] && weights >/dev/null
 result $? "block_size may be lowered"

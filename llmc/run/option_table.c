@@ -1,12 +1,12 @@
 #include "llmc/run/option_table.h"
 
-#include <errno.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "llmc/model/shape.h"
 #include "llmc/run/json_text.h"
+#include "llmc/run/nanogpt.h"
+#include "llmc/run/number_text.h"
 
 /* One row a macro: name, default as a user would write it, range or choices, help. RUN rows change what a run
  * does, RESULT rows also the numbers it gives. */
@@ -111,8 +111,9 @@ const OptionSpec option_specs[] = {
     INTEGER("sample", RUN, num_samples, "0", 0, COUNT_MAX,
             "drawn when the run ends; sample_only draws 10 unless told"),
     INTEGER("sample", RUN, max_new_tokens, "500", 1, COUNT_MAX, "of a sample"),
-    NUMBER("sample", RUN, temperature, "0.8", 0, 100, "1: as the model has it; 0: always the likeliest"),
-    INTEGER("sample", RUN, top_k, "200", 0, COUNT_MAX, "draw from the likeliest so many; 0: from all"),
+    NUMBER("sample", RUN, temperature, "0.8", 0, 100,
+           "1: as the model has it; 0: always the most likely token"),
+    INTEGER("sample", RUN, top_k, "200", 0, COUNT_MAX, "sample from the k most likely tokens; 0: from all"),
 
     TEXT("export", RUN, export_hf, "", "folder for a Hugging Face model when the run ends"),
     TEXT("export", RUN, export_llmc, "", "file for an llm.c model when the run ends"),
@@ -130,54 +131,6 @@ int option_find(const char *name, size_t name_bytes)
         }
     }
     return -1;
-}
-
-/* Insertions, deletions and replacements between two names; names beyond 63 bytes are infinitely far. */
-static int edit_distance(const char *a, size_t a_bytes, const char *b, size_t b_bytes)
-{
-    enum { LONGEST = 63 };
-    int row[LONGEST + 1];
-    if (a_bytes > LONGEST || b_bytes > LONGEST) {
-        return LONGEST;
-    }
-    for (size_t j = 0; j <= b_bytes; j++) {
-        row[j] = (int)j;
-    }
-    for (size_t i = 1; i <= a_bytes; i++) {
-        int diagonal = row[0];
-        row[0] = (int)i;
-        for (size_t j = 1; j <= b_bytes; j++) {
-            int replaced = diagonal + (a[i - 1] != b[j - 1]);
-            int moved = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
-            diagonal = row[j];
-            row[j] = replaced < moved ? replaced : moved;
-        }
-    }
-    return row[b_bytes];
-}
-
-int option_find_nearest(const char *name, size_t name_bytes)
-{
-    static const char *const other_names[][2] = {/* what other trainers call it */
-                                                 {"decay_lr", "lr_schedule"},
-                                                 {"max_steps", "max_iters"},
-                                                 {"lr", "learning_rate"},
-                                                 {"ckpt_interval", "snapshot_interval"}};
-    for (size_t i = 0; i < sizeof(other_names) / sizeof(other_names[0]); i++) {
-        if (strlen(other_names[i][0]) == name_bytes && memcmp(other_names[i][0], name, name_bytes) == 0) {
-            return option_find(other_names[i][1], strlen(other_names[i][1]));
-        }
-    }
-    int nearest = -1;
-    int nearest_distance = 4; /* farther names would mislead */
-    for (int i = 0; i < option_spec_count; i++) {
-        int distance = edit_distance(name, name_bytes, option_specs[i].name, strlen(option_specs[i].name));
-        if (distance < nearest_distance && distance < (int)name_bytes) {
-            nearest = i;
-            nearest_distance = distance;
-        }
-    }
-    return nearest;
 }
 
 /* ---- values ------------------------------------------------------------------------------------------- */
@@ -198,49 +151,68 @@ static int fail_range(const OptionSpec *spec, const char *value, Error *error)
     return fail(spec, value, expected, error);
 }
 
+/* A sign and a literal, and nothing else: no hexadecimal, inf, nan or blanks. *out is without the sign, which
+ * is returned: -1 or 1; 0 where it is no such number. */
+static int read_signed(NumberText *out, const char *value)
+{
+    const char *digits = value + (value[0] == '-' || value[0] == '+');
+    size_t bytes = number_text_read(out, digits);
+    int is_number = bytes > 0 && digits[bytes] == '\0';
+    return !is_number ? 0 : value[0] == '-' ? -1 : 1;
+}
+
+/* 6e5 is an integer, too. */
 static int parse_integer(int64_t *out, const OptionSpec *spec, const char *value, Error *error)
 {
-    char *end;
-    int is_number = (value[0] >= '0' && value[0] <= '9') || value[0] == '-' || value[0] == '+';
-    errno = 0;
-    long long number = strtoll(value, &end, 10);
-    if (!is_number || *end || errno || number < (int64_t)spec->least || number > (int64_t)spec->most) {
+    NumberText literal;
+    int sign = read_signed(&literal, value);
+    int64_t integer = literal.integer;
+    if (!sign || (!literal.is_integer && !number_text_integral(&integer, literal.number)) ||
+        sign * integer < (int64_t)spec->least || sign * integer > (int64_t)spec->most) {
         return fail_range(spec, value, error);
     }
-    *out = number;
+    *out = sign * integer;
     return 0;
 }
 
 static int parse_number(double *out, const OptionSpec *spec, const char *value, Error *error)
 {
-    char *end;
-    int is_number = strspn(value, "0123456789+-.eE") == strlen(value); /* no hex, inf, nan or spaces */
-    double number = strtod(value, &end);
-    if (!is_number || end == value || *end || !isfinite(number) || !(number >= spec->least) ||
-        !(number <= spec->most)) {
+    NumberText literal;
+    int sign = read_signed(&literal, value);
+    double number = sign * literal.number;
+    if (!sign || !isfinite(number) || !(number >= spec->least) || !(number <= spec->most)) {
         return fail_range(spec, value, error);
     }
     *out = number;
     return 0;
 }
 
-static int parse_bool(int *out, const OptionSpec *spec, const char *value, Error *error)
+int option_is_bool_word(int *out, const char *word)
 {
     static const struct {
         const char *text;
         int value;
     } words[] = {{"true", 1}, {"True", 1}, {"1", 1}, {"false", 0}, {"False", 0}, {"0", 0}};
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
-        if (strcmp(value, words[i].text) == 0) {
+        if (strcmp(word, words[i].text) == 0) {
             *out = words[i].value;
-            return 0;
+            return 1;
         }
     }
-    return fail(spec, value, "true or false", error);
+    return 0;
+}
+
+static int parse_bool(int *out, const OptionSpec *spec, const char *value, Error *error)
+{
+    return option_is_bool_word(out, value) ? 0 : fail(spec, value, "true or false", error);
 }
 
 static int parse_choice(int *out, const OptionSpec *spec, const char *value, Error *error)
 {
+    value = nanogpt_choice(spec, value, error);
+    if (!value) {
+        return -1;
+    }
     size_t value_bytes = strlen(value);
     int place = 0;
     for (const char *word = spec->choices; word; place++) {

@@ -23,8 +23,20 @@ extern const int option_spec_count;
 
 /* Row of a name, or -1. */
 int option_find(const char *name, size_t name_bytes);
-/* Row of the name nearest to an unknown one, or -1 where none is near. */
-int option_find_nearest(const char *name, size_t name_bytes);
+
+/* Set an option by a name that need not end with a NUL, or a name of nanoGPT's that stands for something else
+ * here. -1 with *error; options are then as before. */
+int option_set_named(Options *options, const char *name, size_t name_bytes, const char *value, Error *error);
+
+/* The error for a name that nobody knows, which says what it may have meant. Returns -1. */
+int option_fail_unknown(const char *name, size_t name_bytes, Error *error);
+
+/* For tests: a name of the table of suggestions that is no option, is an option's own, or stands there twice;
+ * NULL where there is none. */
+const char *option_names_find_fault(void);
+
+/* Whether a word is one of those for true and false; then *out is which. */
+int option_is_bool_word(int *out, const char *word);
 
 /* Parse a value into its field. -1 with *error = "name=value: expected ...". */
 int option_parse_value(Options *options, const OptionSpec *spec, const char *value, Error *error);

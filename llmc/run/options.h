@@ -1,7 +1,9 @@
 /* Options: one table drives parsing, config files, --help, the printed summary and the JSON in logs and
  * snapshots. nanoGPT's names, meanings and defaults where they exist.
  *
- *   ./train_gpt2 [config file] [--name=value ...]        later wins
+ *   ./train_gpt2 [config file] [--name=value | --name value | --flag ...]        later wins
+ *
+ * config_file.h has what a config file may hold, nanogpt.h what is taken of nanoGPT's beyond the table.
  */
 #ifndef LLMC_RUN_OPTIONS_H
 #define LLMC_RUN_OPTIONS_H
@@ -21,6 +23,9 @@ enum { OPTION_TEXT_BYTES = 4096, OPTIONS_MAX = 64, CONFIG_BYTES_MAX = 1 << 20 };
 
 /* Places in the choices of lr_schedule, dtype and reduce. The latter two stand as DType and ReduceMode do. */
 typedef enum LrSchedule { LR_COSINE, LR_LINEAR, LR_CONSTANT, LR_WSD } LrSchedule;
+
+/* nanoGPT's decay_lr, which becomes lr_schedule and warmup_iters. */
+typedef enum DecayLr { DECAY_LR_NOT_GIVEN, DECAY_LR_FALSE, DECAY_LR_TRUE } DecayLr;
 
 typedef char OptionText[OPTION_TEXT_BYTES];
 
@@ -59,9 +64,23 @@ typedef struct Options {
 
     OptionText export_hf, export_llmc;
 
-    int is_help;                         /* --help was asked for */
+    int is_help;                 /* --help was asked for */
+    int decay_lr;                /* DecayLr */
+    int64_t unused_warmup_iters; /* what warmup_iters was before decay_lr=False took it away */
+    char without_meaning[512];   /* names of nanoGPT's that were given and mean nothing here: "a, b" */
     unsigned char is_given[OPTIONS_MAX]; /* by row: set by a config file or the command line */
 } Options;
+
+/* What is wrong with a command line: one error, or all those of a config file. */
+enum { OPTION_ERRORS_MAX = 50 };
+typedef struct OptionErrors {
+    int count; /* also of those beyond OPTION_ERRORS_MAX, which are not kept */
+    Error items[OPTION_ERRORS_MAX];
+} OptionErrors;
+
+void option_errors_add(OptionErrors *errors, const Error *error);
+/* One line on stderr for each, and the end of the program. */
+void option_errors_exit(const OptionErrors *errors) __attribute__((noreturn));
 
 void options_set_defaults(Options *options);
 
@@ -69,12 +88,14 @@ void options_set_defaults(Options *options);
  * value and what was expected; options are then as before. */
 int options_set(Options *options, const char *name, const char *value, Error *error);
 
-/* Read the text of a config file: lines of `name = value`, `#` comments; values may stand in quotes. `path`
- * names it in errors. For any bytes: 0, or -1 with *error naming path and line. */
-int options_read_config(Options *options, const char *path, const char *text, size_t bytes, Error *error);
-
-/* Defaults, then arguments 1 .. argc-1 in their order, then what must hold between options. */
-int options_parse(Options *options, int argc, char **argv, Error *error);
+/* Defaults, then arguments 1 .. argc-1 in their order, then what must hold between options. -1 with at
+ * least one error.
+ *
+ * An argument that does not begin with `-` is a config file. `--name value` is `--name=value`: the next
+ * argument is the value, whatever it is, unless it begins with `--`. An option that is true or false may
+ * stand alone: `--name` is `--name=true`, and the next argument is its value only if it is one of true,
+ * false, True, False, 1, 0. */
+int options_parse(Options *options, int argc, char **argv, OptionErrors *errors);
 
 /* What must hold between options. -1 with *error. */
 int options_check(const Options *options, Error *error);
@@ -92,8 +113,6 @@ void options_print_summary(const Options *options, FILE *out);
 void options_print_json(const Options *options, FILE *out);
 /* The same as a string; the caller frees it with free(). */
 char *options_to_json(const Options *options);
-/* What is allowed but probably not meant, one line each. */
-void options_print_notices(const Options *options, FILE *out);
 /* One line for each option that changes results and differs from `json` (written by options_print_json).
  * Returns how many. */
 int options_print_differences(const Options *options, const char *json, FILE *out);

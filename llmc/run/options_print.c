@@ -94,24 +94,6 @@ char *options_to_json(const Options *options)
     return json;
 }
 
-void options_print_notices(const Options *options, FILE *out)
-{
-    int is_decaying = options->lr_schedule != LR_CONSTANT;
-    if (is_decaying && options->warmup_iters >= options->lr_decay_iters) {
-        fprintf(
-            out,
-            "notice: warmup_iters=%lld is not below lr_decay_iters=%lld: learning_rate is never reached\n",
-            (long long)options->warmup_iters, (long long)options->lr_decay_iters);
-    }
-    if (is_decaying && options->min_lr > options->learning_rate) {
-        fprintf(out, "notice: min_lr=%.9g is above learning_rate=%.9g: the rate rises\n", options->min_lr,
-                options->learning_rate);
-    }
-    if (options->reduce != 0) {
-        fputs("notice: reduce is not exact: weights depend on the number of ranks\n", out);
-    }
-}
-
 /* Whether a JSON value is what the option holds now. An option that an older version did not know counts as
  * the same. */
 static int is_same(const Options *options, const OptionSpec *spec, const json_t *value)

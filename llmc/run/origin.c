@@ -6,6 +6,7 @@
 
 #include "llmc/base/file.h"
 #include "llmc/base/memory.h"
+#include "llmc/run/nanogpt.h"
 
 /* The shape in options becomes the file's. Options that the user gave must agree with it, but for a lower
  * block_size where positions may be cut off. */
@@ -53,6 +54,9 @@ static int open_snapshot(Origin *origin, Options *options, int is_owner, Error *
 
 static int open_weights(Origin *origin, Options *options, Error *error)
 {
+    if (nanogpt_find_weights(options, error) != 0) {
+        return -1;
+    }
     if (!path_exists(options->init_from)) {
         return error_set(error,
                          "init_from=%.500s: expected scratch, resume, auto or a path, found no such file",

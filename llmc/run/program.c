@@ -59,8 +59,9 @@ int program_run(const char *name, OpenDevice *open_device, int argc, char **argv
     }
 
     static Options options; /* not on a stack that may be small; nor is the run */
-    if (options_parse(&options, argc, argv, &error) != 0) {
-        error_exit(error_exit_code(&error), "%s", error.text);
+    static OptionErrors errors;
+    if (options_parse(&options, argc, argv, &errors) != 0) {
+        option_errors_exit(&errors);
     }
     if (options.is_help) {
         print_help();

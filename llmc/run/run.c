@@ -16,6 +16,7 @@
 #include "llmc/run/agree.h"
 #include "llmc/run/evaluate.h"
 #include "llmc/run/inputs.h"
+#include "llmc/run/notices.h"
 #include "llmc/run/origin.h"
 #include "llmc/run/sample.h"
 #include "llmc/run/stop.h"
@@ -71,7 +72,7 @@ static void print_run(const Run *run)
     ModelFacts facts;
     model->backend->describe(&facts, model->model);
     options_print_summary(options, stdout);
-    options_print_notices(options, stdout);
+    notices_print(options, stdout);
     if (facts.shape_notice) {
         printf("notice: %s\n", facts.shape_notice);
     }
@@ -92,6 +93,8 @@ static void print_run(const Run *run)
             printf(", %s to evaluate", format_count(tokens, data_set_tokens(run->val_set)));
         }
         putchar('\n');
+        notices_print_evaluation(options, data_set_windows(run->train_set),
+                                 run->val_set ? data_set_windows(run->val_set) : 0, stdout);
     }
     int64_t step_tokens = options->gradient_accumulation_steps * options->batch_size * options->block_size;
     if (run->is_training) {
