@@ -11,6 +11,8 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "data_prep/partial.h"
+
 /* ---- exchange the folders -------------------------------------------------------------------------------*/
 
 int commit_find_parent(char parent[PATH_BYTES_MAX], char prefix[PATH_BYTES_MAX], const char *path)
@@ -33,7 +35,8 @@ static int is_foreign(void *context, int descriptor, const char *name, Error *er
     (void)context;
     (void)descriptor;
     (void)error;
-    return !shard_name_is_ours(name) && !folder_is_staging_name(name, "") && strcmp(name, FOLDER_LOCK) != 0;
+    return !shard_name_is_ours(name) && !folder_is_staging_name(name, "") && strcmp(name, FOLDER_LOCK) != 0 &&
+           strcmp(name, PARTIAL_FOLDER) != 0;
 }
 
 /* Access lists and whatever else somebody gave to the folder. A security label comes from the parent. */

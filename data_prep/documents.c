@@ -4,12 +4,14 @@
 #include <string.h>
 #include <strings.h>
 
+#include "data_prep/clean.h"
 #include "data_prep/json_lines.h"
 #include "data_prep/layers.h"
 #include "llmc/base/memory.h"
 
 enum {
     JSON_INPUT_BYTES = 1 << 16,
+    RAW_BYTES = 1 << 16,
     CHUNK_ROOM_BYTES = 16,
     CHUNK_MARKS_MAX = CHUNK_BYTES / 8,
     CHUNK_KEPT_BYTES = CHUNK_BYTES * 16
@@ -27,6 +29,10 @@ struct Documents {
     char *carry;       /* what was cut from the end of the chunk before */
     size_t carry_bytes;
     size_t carry_capacity;
+    int64_t begin_entry; /* of the input that is opened next */
+    ChunkPlace place;    /* of the present file */
+    Cleaner cleaner;
+    char *raw; /* text that is not clean yet */
     JsonLines json;
     char *json_buffer;
     const char *json_input;
@@ -66,6 +72,8 @@ Documents *documents_create(const TokenizeOptions *options, const Tokenizer *tok
     documents->tokenizer = tokenizer;
     documents->layers = layers_create();
     documents->json_buffer = memory_alloc(JSON_INPUT_BYTES, 1, "input buffer");
+    documents->raw = memory_alloc(RAW_BYTES, 1, "input buffer");
+    documents->place.input = -1;
     return documents;
 }
 
@@ -74,6 +82,8 @@ void documents_free(Documents *documents)
     if (documents) {
         layers_free(documents->layers);
         json_lines_release(&documents->json);
+        clean_release(&documents->cleaner);
+        memory_free(documents->raw);
         memory_free(documents->json_buffer);
         memory_free(documents->carry);
         memory_free(documents);
@@ -105,6 +115,8 @@ static int next_file(Documents *documents, Error *error)
         if (layers_open(documents->layers, path, error) != 0) {
             return -1;
         }
+        layers_skip(documents->layers, documents->begin_entry);
+        documents->begin_entry = 0;
     }
     const char *name = layers_plain_name(documents->layers);
     documents->is_json = documents->options->format == FORMAT_JSONL ||
@@ -120,18 +132,99 @@ static int next_file(Documents *documents, Error *error)
     return 1;
 }
 
+void documents_begin_at(Documents *documents, int64_t input, int64_t entry)
+{
+    documents->next_input = (int)input;
+    documents->begin_entry = entry;
+}
+
+static int64_t ended_count(const Chunk *chunk, size_t marks)
+{
+    int64_t count = 0;
+    for (size_t i = 0; i < marks; i++) {
+        count += chunk->marks[i].kind == MARK_END;
+    }
+    return count;
+}
+
+/* A file begins: is it one where reading can begin again? */
+static void note_place(Documents *documents, Chunk *chunk)
+{
+    int64_t input = documents->next_input - 1;
+    int64_t entry = layers_entry(documents->layers);
+    if (input != documents->place.input || entry != documents->place.entry) {
+        documents->place = (ChunkPlace){.input = input, .entry = entry};
+        chunk->place = documents->place;
+        chunk->place.document = ended_count(chunk, chunk->marks_count);
+        chunk->has_place = 1;
+    }
+}
+
+void chunk_drop_documents(Chunk *chunk, int64_t *count)
+{
+    size_t marks = 0, bytes = *count > 0 ? chunk->bytes : 0;
+    int64_t dropped = 0;
+    while (dropped < *count && marks < chunk->marks_count) {
+        dropped += chunk->marks[marks++].kind == MARK_END;
+    }
+    if (dropped == *count && marks > 0) {
+        bytes = chunk->marks[marks - 1].offset;
+    }
+    chunk->bytes -= bytes;
+    chunk->marks_count -= marks;
+    chunk->place.document -= dropped;
+    *count -= dropped;
+    if (bytes > 0) {
+        memmove(chunk->text, chunk->text + bytes, chunk->bytes);
+    }
+    for (size_t i = 0; i < chunk->marks_count; i++) {
+        chunk->marks[i] = chunk->marks[i + marks];
+        chunk->marks[i].offset -= bytes;
+    }
+}
+
+/* Where text of a file is read to: into the chunk, or, if it is to be cleaned, beside it. */
+static char *text_space(const Documents *documents, const Chunk *chunk, size_t *capacity)
+{
+    *capacity = chunk->capacity - chunk->bytes;
+    if (documents->options->clean == CLEAN_NONE) {
+        return chunk->text + chunk->bytes;
+    }
+    *capacity = *capacity < RAW_BYTES ? *capacity : RAW_BYTES;
+    return documents->raw;
+}
+
+/* So much was read to there. */
+static void take_text(Documents *documents, Chunk *chunk, size_t bytes)
+{
+    if (documents->options->clean == CLEAN_NONE) {
+        chunk->bytes += bytes;
+        return;
+    }
+    chunk_reserve(chunk, chunk->bytes + clean_bytes_max(&documents->cleaner, bytes));
+    chunk->bytes += clean_push(&documents->cleaner, chunk->text + chunk->bytes, documents->raw, bytes);
+}
+
+static void end_document(Documents *documents, Chunk *chunk)
+{
+    chunk_reserve(chunk, chunk->bytes + clean_bytes_max(&documents->cleaner, 0));
+    chunk->bytes += clean_end(&documents->cleaner, chunk->text + chunk->bytes);
+    chunk_mark(chunk, MARK_END);
+    documents->is_in_document = 0;
+}
+
 /* Add text of this file to the chunk, up to its capacity. */
 static int read_text(Documents *documents, Chunk *chunk, Error *error)
 {
-    ptrdiff_t got =
-        layers_read(documents->layers, chunk->text + chunk->bytes, chunk->capacity - chunk->bytes, error);
+    size_t capacity;
+    char *space = text_space(documents, chunk, &capacity);
+    ptrdiff_t got = layers_read(documents->layers, space, capacity, error);
     if (got < 0) {
         return -1;
     }
-    chunk->bytes += (size_t)got;
+    take_text(documents, chunk, (size_t)got);
     if (got == 0) {
-        chunk_mark(chunk, MARK_END);
-        documents->is_in_document = 0;
+        end_document(documents, chunk);
         documents->is_in_file = 0;
     }
     return 0;
@@ -153,18 +246,19 @@ static int is_full(const Chunk *chunk)
 static int read_json(Documents *documents, Chunk *chunk, Error *error)
 {
     for (;;) {
-        char *output = chunk->text + chunk->bytes;
+        size_t capacity;
+        char *space = text_space(documents, chunk, &capacity);
+        char *output = space;
         JsonEvent event = json_lines_next(&documents->json, &documents->json_input, documents->json_input_end,
-                                          &output, chunk->text + chunk->capacity, error);
-        chunk->bytes = (size_t)(output - chunk->text);
+                                          &output, space + capacity, error);
+        take_text(documents, chunk, (size_t)(output - space));
         switch (event) {
         case JSON_TEXT_BEGINS:
             chunk_mark(chunk, MARK_BEGIN);
             documents->is_in_document = 1;
             break;
         case JSON_TEXT_ENDS:
-            chunk_mark(chunk, MARK_END);
-            documents->is_in_document = 0;
+            end_document(documents, chunk);
             if (is_full(chunk)) {
                 return 0;
             }
@@ -224,6 +318,7 @@ static void take_carry(Documents *documents, Chunk *chunk)
 {
     chunk->bytes = 0;
     chunk->marks_count = 0;
+    chunk->has_place = 0;
     if (chunk->capacity > CHUNK_KEPT_BYTES) { /* after a long word: its space is not kept for each chunk */
         memory_free(chunk->text);
         chunk->text = NULL;
@@ -252,6 +347,7 @@ int documents_next(Documents *documents, Chunk *chunk, Error *error)
             if (!more) {
                 return chunk->bytes > 0 || chunk->marks_count > 0;
             }
+            note_place(documents, chunk);
             if (!documents->is_json) {
                 chunk_mark(chunk, MARK_BEGIN);
                 documents->is_in_document = 1;

@@ -20,6 +20,14 @@ typedef struct DocumentMark {
     MarkKind kind;
 } DocumentMark;
 
+/* Before the chunk's document `document` (which may be negative, or one of the next chunk), entry `entry` of
+ * the outermost archive of input `input` begins: so reading can begin there again. */
+typedef struct ChunkPlace {
+    int64_t input;
+    int64_t entry;
+    int64_t document;
+} ChunkPlace;
+
 /* Zero it to begin; release when done. */
 typedef struct Chunk {
     char *text;
@@ -28,15 +36,23 @@ typedef struct Chunk {
     DocumentMark *marks;
     size_t marks_count;
     size_t marks_capacity;
+    int has_place;
+    ChunkPlace place; /* the last in this chunk */
 } Chunk;
 
 void chunk_release(Chunk *chunk);
+
+/* Remove the first *count documents and what is there of the next of them; *count is what is left to drop. */
+void chunk_drop_documents(Chunk *chunk, int64_t *count);
 
 typedef struct Documents Documents;
 
 /* Nothing is opened yet. The caller frees. */
 Documents *documents_create(const TokenizeOptions *options, const Tokenizer *tokenizer);
 void documents_free(Documents *documents);
+
+/* Begin at this place, before anything is read. */
+void documents_begin_at(Documents *documents, int64_t input, int64_t entry);
 
 /* Fill the next chunk. Returns 1, 0 when there is no more, -1 with *error set. */
 int documents_next(Documents *documents, Chunk *chunk, Error *error);

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "data_prep/commit.h"
+#include "data_prep/partial.h"
 #include "llmc/base/memory.h"
 
 enum { LOCK_TRIES_MAX = 100 };
@@ -100,6 +101,8 @@ static int remove_entry(void *context, int descriptor, const char *name, Error *
     (void)error;
     if (strcmp(name, COMMIT_OLD) == 0) {
         folder_remove_shards(descriptor, name);
+    } else if (strcmp(name, PARTIAL_FOLDER) == 0) {
+        partial_remove(descriptor);
     } else if (shard_name_is_ours(name) || strcmp(name, SHARD_COMMIT_LIST) == 0 ||
                strcmp(name, FOLDER_LOCK) == 0) {
         unlinkat(descriptor, name, 0);

@@ -46,6 +46,9 @@ struct Layers {
     int count;
     Error *error; /* set by a callback of libarchive, which reports only that it failed */
     int callback_failed;
+    int outermost;   /* the layer of the first archive; -1: none yet */
+    int64_t entries; /* of that archive so far, with the present one */
+    int64_t skip;    /* entries of it that are passed over */
     _Atomic int64_t bytes_read;
 };
 
@@ -62,10 +65,8 @@ Layers *layers_create(void)
 static void pop(Layers *layers)
 {
     Layer *layer = &layers->layers[--layers->count];
-    if (layer->kind == LAYER_FILE) {
-        if (layer->descriptor > 0) {
-            close(layer->descriptor);
-        }
+    if (layer->kind == LAYER_FILE && layer->descriptor > 0) {
+        close(layer->descriptor);
     }
     archive_read_free(layer->archive);
     gzip_free(layer->gzip);
@@ -317,6 +318,7 @@ static int push_layer(Layers *layers, Magic magic, Error *error)
     }
     if (is_container) {
         layer->name[0] = '\0';
+        layers->outermost = layers->outermost < 0 ? layers->count : layers->outermost;
     } else {
         magic_strip_suffix(layer->name, sizeof(layer->name), layer[-1].name, magic);
     }
@@ -374,6 +376,9 @@ static int next_entry(Layers *layers, Error *error)
         snprintf(layer->name, sizeof(layer->name), "%s", name ? name : "(unnamed)");
         int is_hard_link = archive_entry_hardlink(entry) != NULL;
         if (archive_entry_filetype(entry) == AE_IFREG && !is_hard_link) {
+            if (layer->index == layers->outermost && ++layers->entries <= layers->skip) {
+                continue;
+            }
             layer->begin = 0;
             layer->end = 0;
             layer->is_at_end = 0;
@@ -406,7 +411,20 @@ int layers_open(Layers *layers, const char *path, Error *error)
     }
     snprintf(layer->name, sizeof(layer->name), "%s", is_stdin ? "stdin" : path);
     layers->count = 1;
+    layers->outermost = -1;
+    layers->entries = 0;
+    layers->skip = 0;
     return 0;
+}
+
+void layers_skip(Layers *layers, int64_t count)
+{
+    layers->skip = count;
+}
+
+int64_t layers_entry(const Layers *layers)
+{
+    return layers->entries > 0 ? layers->entries - 1 : 0;
 }
 
 /* Refuse a file that is no text, by its beginning. Returns 1, or -1 with *error set. */

@@ -23,6 +23,11 @@ int layers_open(Layers *layers, const char *path, Error *error);
  * or -1 with *error set. */
 int layers_next_file(Layers *layers, Error *error);
 
+/* Pass over so many files of the outermost archive of the input that was opened just now. */
+void layers_skip(Layers *layers, int64_t count);
+/* How many files of the outermost archive lie before the present one; 0 outside of archives. */
+int64_t layers_entry(const Layers *layers);
+
 /* Up to `capacity` bytes of this file; 0 at its end; -1 with *error set, naming the file. */
 ptrdiff_t layers_read(Layers *layers, char *out, size_t capacity, Error *error);
 

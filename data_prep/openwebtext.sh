@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # OpenWebText, 9 billion tokens, as data/openwebtext: 21 archives (13 GB) downloaded, or files given by hand
-# (those archives, other archives of text files, or JSON lines). Half a thousandth is for validation, as
-# nanoGPT has it.
+# (those archives, other archives of text files, or JSON lines). Documents are cleaned, put in random order
+# and split as nanoGPT's data/openwebtext/prepare.py does it (docs/openwebtext.md), so that losses compare.
 #   data_prep/openwebtext.sh [FILE...]
-# The shards take 18 GB. The archives stay in data/openwebtext/archives.
+# train.bin takes 18 GB, and as much again twice while it is made. Stopped and started again, it goes on. The
+# archives stay in data/openwebtext/archives.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 files=()
@@ -19,4 +20,5 @@ if [ ${#files[@]} -eq 0 ]; then
     done
 fi
 need_tokenize
-data_prep/tokenize -o data/openwebtext --val-fraction=0.0005 --shard-tokens=1000000000 "${files[@]}"
+data_prep/tokenize -o data/openwebtext --header=none --clean=openwebtext --shuffle-documents=2357 \
+    --val-fraction=0.0005 "${files[@]}"

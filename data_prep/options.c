@@ -37,6 +37,18 @@ static const char help_text[] =
     "                       none: tokens only, as nanoGPT reads them\n"
     "  --shard-tokens=N     write train_000001.bin, train_000002.bin .. (val_000001.bin ..) of N tokens "
     "each\n"
+    "  --shuffle-documents=SEED\n"
+    "                       put the documents in random order, as numpy's default_rng(SEED) permutes them; "
+    "and\n"
+    "                       let --val-fraction count documents: the first F of them, rounded up, are "
+    "val.bin\n"
+    "                       (default 0.0005). With seed 2357 that is nanoGPT's split of OpenWebText. A run "
+    "that\n"
+    "                       was stopped goes on where it was when the same command is given again\n"
+    "  --shuffle-memory=MB  memory for that, besides 10 bytes for each document; default 256\n"
+    "  --clean=HOW          openwebtext: as Hugging Face's openwebtext has it, at most two newlines in a row "
+    "and\n"
+    "                       no white space at a document's ends; default none\n"
     "  --threads=N          encode with N threads; default: one for each processor. The output is the same\n"
     "  --decode FILE        print the text of a shard, of either kind\n"
     "  --help               print this\n"
@@ -73,6 +85,9 @@ static const OptionRow option_rows[] = {
     {"--eot", TYPE_CHOICE, FIELD(eot), {"append", "prepend", "none", NULL}},
     {"--header", TYPE_CHOICE, FIELD(header), {"llmc", "none", NULL}},
     {"--shard-tokens", TYPE_COUNT, FIELD(shard_tokens), {NULL}},
+    {"--shuffle-documents", TYPE_COUNT, FIELD(shuffle_documents), {NULL}},
+    {"--shuffle-memory", TYPE_COUNT, FIELD(shuffle_memory), {NULL}},
+    {"--clean", TYPE_CHOICE, FIELD(clean), {"none", "openwebtext", NULL}},
     {"--threads", TYPE_THREADS, FIELD(threads), {NULL}},
 };
 
@@ -209,7 +224,11 @@ static int processors_count(void)
 
 int tokenize_options_init(TokenizeOptions *options, int argc, char **argv, Error *error)
 {
-    *options = (TokenizeOptions){.val_fraction = -1, .val_tokens = -1, .threads = processors_count()};
+    *options = (TokenizeOptions){.val_fraction = -1,
+                                 .val_tokens = -1,
+                                 .shuffle_documents = -1,
+                                 .shuffle_memory = SHUFFLE_MEMORY_MB,
+                                 .threads = processors_count()};
     options->inputs = memory_alloc((size_t)argc, sizeof(char *), "arguments");
     int options_ended = 0;
     for (int i = 1; i < argc; i++) {
@@ -238,7 +257,7 @@ int tokenize_options_init(TokenizeOptions *options, int argc, char **argv, Error
             return -1;
         }
     }
-    return check_together(options, error);
+    return check_together(options, error) == 0 ? tokenize_options_check_shuffle(options, error) : -1;
 }
 
 void tokenize_options_release(TokenizeOptions *options)

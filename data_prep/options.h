@@ -10,18 +10,23 @@ typedef enum InputFormat { FORMAT_AUTO, FORMAT_TEXT, FORMAT_JSONL } InputFormat;
 typedef enum EotPlace { EOT_APPEND, EOT_PREPEND, EOT_NONE } EotPlace;
 typedef enum HeaderKind { HEADER_LLMC, HEADER_NONE } HeaderKind;
 
-enum { THREADS_MAX = 256 };
+typedef enum CleanKind { CLEAN_NONE, CLEAN_OPENWEBTEXT } CleanKind;
+
+enum { THREADS_MAX = 256, SHUFFLE_MEMORY_MB = 256 };
 
 typedef struct TokenizeOptions {
     const char *output; /* NULL with --decode and --help */
     const char *decode; /* the shard to print, or NULL */
     int help;
-    double val_fraction;  /* negative: not given */
-    int64_t val_tokens;   /* negative: not given */
-    int format;           /* InputFormat */
-    int eot;              /* EotPlace */
-    int header;           /* HeaderKind */
-    int64_t shard_tokens; /* 0: one shard */
+    double val_fraction;       /* negative: not given */
+    int64_t val_tokens;        /* negative: not given */
+    int format;                /* InputFormat */
+    int eot;                   /* EotPlace */
+    int header;                /* HeaderKind */
+    int64_t shard_tokens;      /* 0: one shard */
+    int64_t shuffle_documents; /* the seed; negative: they stay in their order */
+    int64_t shuffle_memory;    /* MB */
+    int clean;                 /* CleanKind */
     int threads;
     const char **inputs; /* point into argv; owned */
     int inputs_count;
@@ -29,6 +34,8 @@ typedef struct TokenizeOptions {
 
 /* Returns 0, or -1 with *error naming the option, what was expected and what was found. */
 int tokenize_options_init(TokenizeOptions *options, int argc, char **argv, Error *error);
+/* What --shuffle-documents asks of the others; it has a default of its own for --val-fraction. */
+int tokenize_options_check_shuffle(TokenizeOptions *options, Error *error);
 void tokenize_options_release(TokenizeOptions *options);
 void tokenize_options_print_help(void);
 

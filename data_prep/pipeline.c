@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -11,20 +12,22 @@
 
 #include "data_prep/documents.h"
 #include "data_prep/progress.h"
-#include "data_prep/shards.h"
+#include "data_prep/sink.h"
 #include "llmc/base/clock.h"
 #include "llmc/base/memory.h"
 #include "llmc/text/tokenizer.h"
 
-enum { JOBS_PER_THREAD = 3 };
+enum { JOBS_PER_THREAD = 3, SIGNAL_WAIT_US = 1000 };
 
 /* A chunk on its way. Job n % jobs_count is chunk n. */
 typedef struct Job {
     Chunk chunk;
     TokenBuffer tokens;
     int64_t text_tokens; /* without <|endoftext|> */
-    int64_t documents;   /* that end in it */
-    int is_ready;        /* encoded, waits to be written */
+    size_t *ends;        /* where in the tokens documents end; owned */
+    size_t ends_count;
+    size_t ends_capacity;
+    int is_ready; /* encoded, waits to be written */
 } Job;
 
 typedef struct Pipeline {
@@ -35,10 +38,12 @@ typedef struct Pipeline {
     Documents *documents;
     int64_t read_count; /* chunks */
     int is_read;        /* all of them */
+    int64_t drop_count; /* documents that an earlier run has read */
 
-    pthread_mutex_t write_mutex; /* held while `writer` is used; taken before state_mutex */
-    ShardWriter writer;
-    int is_over; /* shards are in place, or removed */
+    pthread_mutex_t write_mutex; /* held while `sink` is used; taken before state_mutex */
+    Sink sink;
+    atomic_int is_stopping; /* a signal waits for the mutex */
+    int is_over;            /* shards are in place, or removed */
     Progress progress;
 
     pthread_mutex_t state_mutex; /* guards all below, and is_ready of each job */
@@ -86,6 +91,7 @@ static Job *read_job(Pipeline *pipeline)
         job = &pipeline->jobs[pipeline->read_count % pipeline->jobs_count];
         int more = documents_next(pipeline->documents, &job->chunk, &error);
         if (more > 0) {
+            chunk_drop_documents(&job->chunk, &pipeline->drop_count);
             pipeline->read_count++;
         } else {
             pipeline->is_read = 1;
@@ -110,11 +116,21 @@ static void append_eot(TokenBuffer *tokens)
     tokens->tokens[tokens->count++] = TOKENIZER_EOT;
 }
 
+static void note_end(Job *job)
+{
+    if (job->ends_count == job->ends_capacity) {
+        size_t capacity = job->ends_capacity * 2 + 16;
+        job->ends = memory_grow(job->ends, job->ends_count, capacity, sizeof(*job->ends), "documents");
+        job->ends_capacity = capacity;
+    }
+    job->ends[job->ends_count++] = job->tokens.count;
+}
+
 static void encode_job(Job *job, Encoder *encoder, const TokenizeOptions *options)
 {
     const Chunk *chunk = &job->chunk;
     job->tokens.count = 0;
-    job->documents = 0;
+    job->ends_count = 0;
     int64_t eot_count = 0;
     size_t done = 0;
     for (size_t i = 0; i <= chunk->marks_count; i++) {
@@ -125,11 +141,13 @@ static void encode_job(Job *job, Encoder *encoder, const TokenizeOptions *option
         if (!mark) {
             break;
         }
-        job->documents += mark->kind == MARK_END;
         if ((mark->kind == MARK_END && options->eot == EOT_APPEND) ||
             (mark->kind == MARK_BEGIN && options->eot == EOT_PREPEND)) {
             append_eot(&job->tokens);
             eot_count++;
+        }
+        if (mark->kind == MARK_END) {
+            note_end(job);
         }
     }
     job->text_tokens = (int64_t)job->tokens.count - eot_count;
@@ -138,15 +156,23 @@ static void encode_job(Job *job, Encoder *encoder, const TokenizeOptions *option
 static int write_job(Pipeline *pipeline, const Job *job)
 {
     Error error;
+    const ChunkPlace *from = &job->chunk.place;
+    Place place = {.input = from->input, .entry = from->entry, .documents = from->document};
+    PartialChunk chunk = {.tokens = job->tokens.tokens,
+                          .tokens_count = job->tokens.count,
+                          .ends = job->ends,
+                          .ends_count = job->ends_count,
+                          .text_tokens = job->text_tokens,
+                          .text_bytes = (int64_t)job->chunk.bytes,
+                          .place = job->chunk.has_place ? &place : NULL};
     pthread_mutex_lock(&pipeline->write_mutex);
-    int failed =
-        shard_writer_append(&pipeline->writer, job->tokens.tokens, (int64_t)job->tokens.count, &error);
+    int failed = sink_append(&pipeline->sink, &chunk, &error);
     pipeline->text_tokens += job->text_tokens;
-    pipeline->totals.documents += job->documents;
+    pipeline->totals.documents += (int64_t)job->ends_count;
     pipeline->totals.text_bytes += (int64_t)job->chunk.bytes;
     if (!failed) {
         progress_show(&pipeline->progress, documents_bytes_read(pipeline->documents),
-                      pipeline->writer.tokens);
+                      sink_tokens(&pipeline->sink));
     }
     pthread_mutex_unlock(&pipeline->write_mutex);
     if (failed) {
@@ -229,11 +255,12 @@ static void *wait_for_signal(void *argument)
         int signal_number;
         int failed = sigwait(&set, &signal_number);
         CHECK(!failed, "cannot wait for signals: %s", strerror(failed));
+        atomic_store(&pipeline->is_stopping, signal_number != WAKE_SIGNAL);
         pthread_mutex_lock(&pipeline->write_mutex);
         if (!pipeline->is_over && signal_number != WAKE_SIGNAL) {
-            shard_writer_release(&pipeline->writer);
             fprintf(stderr, "tokenize: stopped by signal %d (%s): nothing was written\n", signal_number,
                     strsignal(signal_number));
+            sink_release(&pipeline->sink);
             end_by_signal(signal_number);
         }
         int is_over = pipeline->is_over;
@@ -244,13 +271,24 @@ static void *wait_for_signal(void *argument)
     }
 }
 
-/* What a program that ends by CHECK leaves behind: nothing. */
-static ShardWriter *abandoned_writer;
+/* Between two parts of a long piece of work: a signal that waits for the mutex ends the program. */
+static void let_signal_in(void *context)
+{
+    Pipeline *pipeline = context;
+    while (atomic_load(&pipeline->is_stopping)) {
+        pthread_mutex_unlock(&pipeline->write_mutex);
+        usleep(SIGNAL_WAIT_US);
+        pthread_mutex_lock(&pipeline->write_mutex);
+    }
+}
+
+/* What a program that ends by CHECK leaves behind: nothing new. */
+static Sink *abandoned_sink;
 
 static void abandon_shards(int exit_code)
 {
     (void)exit_code;
-    shard_writer_abandon(abandoned_writer);
+    sink_abandon(abandoned_sink);
 }
 
 /* Let all threads work until everything is written or the run has failed. */
@@ -303,7 +341,28 @@ static int finish(Pipeline *pipeline, Error *error)
         return error_set(error, "%s%s: expected text, found none: there are no tokens to write",
                          pipeline->options->inputs[0], pipeline->options->inputs_count > 1 ? " .." : "");
     }
-    return shard_writer_finish(&pipeline->writer, error);
+    return sink_finish(&pipeline->sink, let_signal_in, pipeline, error);
+}
+
+/* Begin where an earlier run has ended. */
+static void begin_reading(Pipeline *pipeline)
+{
+    PartialState begun = sink_begun(&pipeline->sink);
+    pipeline->drop_count = begun.documents - begun.place.documents;
+    pipeline->text_tokens = begun.text_tokens;
+    pipeline->totals.documents = begun.documents;
+    pipeline->totals.text_bytes = begun.text_bytes;
+    documents_begin_at(pipeline->documents, begun.place.input, begun.place.entry);
+}
+
+static void release_jobs(Pipeline *pipeline)
+{
+    for (int i = 0; i < pipeline->jobs_count; i++) {
+        chunk_release(&pipeline->jobs[i].chunk);
+        token_buffer_release(&pipeline->jobs[i].tokens);
+        memory_free(pipeline->jobs[i].ends);
+    }
+    memory_free(pipeline->jobs);
 }
 
 int pipeline_run(TokenizeTotals *totals, const TokenizeOptions *options, Error *error)
@@ -322,10 +381,10 @@ int pipeline_run(TokenizeTotals *totals, const TokenizeOptions *options, Error *
     sigset_t set;
     awaited_signals(&set);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
-    if (shard_writer_init(&pipeline.writer, options, error) != 0) {
+    if (sink_init(&pipeline.sink, options, error) != 0) {
         return -1;
     }
-    abandoned_writer = &pipeline.writer;
+    abandoned_sink = &pipeline.sink;
     error_set_abort_hook(abandon_shards);
     pthread_t signal_thread;
     int failed = pthread_create(&signal_thread, NULL, wait_for_signal, &pipeline);
@@ -334,13 +393,14 @@ int pipeline_run(TokenizeTotals *totals, const TokenizeOptions *options, Error *
     pipeline.tokenizer = tokenizer_create();
     pipeline.documents = documents_create(options, pipeline.tokenizer);
     pipeline.jobs = memory_alloc_zeroed((size_t)pipeline.jobs_count, sizeof(*pipeline.jobs), "chunks");
+    begin_reading(&pipeline);
     progress_init(&pipeline.progress, input_bytes);
     run_threads(&pipeline);
     progress_end(&pipeline.progress);
 
     pthread_mutex_lock(&pipeline.write_mutex);
     int result = finish(&pipeline, error);
-    shard_writer_release(&pipeline.writer);
+    sink_release(&pipeline.sink);
     error_set_abort_hook(NULL);
     pipeline.is_over = 1;
     pthread_mutex_unlock(&pipeline.write_mutex);
@@ -348,15 +408,11 @@ int pipeline_run(TokenizeTotals *totals, const TokenizeOptions *options, Error *
     pthread_join(signal_thread, NULL);
 
     *totals = pipeline.totals;
-    totals->tokens = pipeline.writer.tokens;
-    totals->val_tokens = pipeline.writer.val_tokens;
-    totals->removed_shards = pipeline.writer.removed_count;
+    totals->tokens = pipeline.sink.writer.tokens;
+    totals->val_tokens = pipeline.sink.writer.val_tokens;
+    totals->removed_shards = pipeline.sink.writer.removed_count;
     totals->ms = clock_ms() - begin_ms;
-    for (int i = 0; i < pipeline.jobs_count; i++) {
-        chunk_release(&pipeline.jobs[i].chunk);
-        token_buffer_release(&pipeline.jobs[i].tokens);
-    }
-    memory_free(pipeline.jobs);
+    release_jobs(&pipeline);
     documents_free(pipeline.documents);
     tokenizer_free(pipeline.tokenizer);
     return result;

@@ -40,8 +40,12 @@ static int shard_number(const ShardWriter *writer, int n)
 }
 
 /* How many of `tokens` tokens are for validation. */
-static int64_t val_tokens_of(const TokenizeOptions *options, int64_t tokens)
+static int64_t val_tokens_of(const ShardWriter *writer, int64_t tokens)
 {
+    const TokenizeOptions *options = writer->options;
+    if (writer->val_exact >= 0) {
+        return writer->val_exact;
+    }
     if (options->val_tokens >= 0) {
         return options->val_tokens;
     }
@@ -116,7 +120,7 @@ static int end_file(ShardFile *file, const ShardWriter *writer, int64_t tokens, 
 
 int shard_writer_init(ShardWriter *writer, const TokenizeOptions *options, Error *error)
 {
-    *writer = (ShardWriter){.options = options};
+    *writer = (ShardWriter){.options = options, .val_exact = -1};
     writer->file.descriptor = -1;
     if (output_folder_init(&writer->folder, options, error) != 0) {
         return -1;
@@ -149,7 +153,7 @@ static void begin_flush(ShardWriter *writer)
 static int check_countable(const ShardWriter *writer, Error *error)
 {
     const TokenizeOptions *options = writer->options;
-    int64_t train_tokens = writer->tokens - val_tokens_of(options, writer->tokens);
+    int64_t train_tokens = writer->tokens - val_tokens_of(writer, writer->tokens);
     if (options->header == HEADER_LLMC && options->shard_tokens == 0 && train_tokens > INT32_MAX) {
         return error_set(error,
                          "%s/%s: more than %d tokens for one shard, which is what llm.c's header can count; "
@@ -300,9 +304,14 @@ static int sync_split(ShardWriter *writer, const char *split, int count, Error *
     return 0;
 }
 
+void shard_writer_set_val(ShardWriter *writer, int64_t tokens)
+{
+    writer->val_exact = tokens;
+}
+
 int shard_writer_finish(ShardWriter *writer, Error *error)
 {
-    writer->val_tokens = val_tokens_of(writer->options, writer->tokens);
+    writer->val_tokens = val_tokens_of(writer, writer->tokens);
     if (end_file(&writer->file, writer, writer->shard_used, error) != 0) {
         return -1;
     }

@@ -25,12 +25,15 @@ typedef struct ShardWriter {
     int64_t tokens;       /* in all */
     int64_t flushed;      /* bytes of `file` that the system was asked to write */
     int64_t val_tokens;   /* known after finish */
+    int64_t val_exact;    /* how many they are to be; negative: what the options say */
     int removed_count;    /* shards of an earlier run that finish removed */
 } ShardWriter;
 
 /* Takes the folder (folder.h). -1 with *error, and then there is nothing to release. */
 int shard_writer_init(ShardWriter *writer, const TokenizeOptions *options, Error *error);
 int shard_writer_append(ShardWriter *writer, const uint16_t *tokens, int64_t count, Error *error);
+/* The last `tokens` of all will be for validation, whatever the options say. Before the first append. */
+void shard_writer_set_val(ShardWriter *writer, int64_t tokens);
 /* Split, sync, put in place. Release the writer afterwards, whatever it returns. */
 int shard_writer_finish(ShardWriter *writer, Error *error);
 /* Remove what is temporary: all new shards, unless finish has put them in place; then the old ones. */
