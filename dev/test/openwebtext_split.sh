@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# tokenize --shuffle-documents beside numpy, tiktoken and datasets: a synthetic OpenWebText of so many (10,000)
-# documents must give the same train.bin and val.bin. Not part of make test: it needs Python packages.
+# tokenize --shuffle-documents beside numpy, tiktoken and datasets: a synthetic OpenWebText (10,000 documents)
+# must give the same train.bin and val.bin. Not part of make test: it needs Python packages.
 #   PYTHON=venv/bin/python dev/test/openwebtext_split.sh [DOCUMENTS] [--datasets]
 # test_shuffle.sh runs the same with 700 documents against hashes.
 set -euo pipefail
