@@ -21,7 +21,8 @@ enum { JOB_RANKS_MAX = 8, JOB_DEADLINE_S = 100, JOB_ERROR_BYTES = 4096 };
 typedef struct Job {
     int count, port;
     const char *scenario, *argument;
-    int timeout_s; /* COMM_TIMEOUT on a quiet machine, or 0 */
+    int timeout_s;     /* COMM_TIMEOUT on a quiet machine, or 0 */
+    int first_process; /* jobs that run at once: names of their files begin here */
     pid_t pids[JOB_RANKS_MAX];
     int out; /* what the ranks print */
     int out_write;
@@ -58,7 +59,7 @@ static inline void job_set(const char *name, int number)
 /* Process `process` of the job, which says that it is `rank` of `count`. */
 static inline void job_start_one(Job *job, int process, int rank, int count)
 {
-    char *error_path = job_error_path(process);
+    char *error_path = job_error_path(job->first_process + process);
     job->pids[process] = fork();
     if (job->pids[process] == 0) {
         job_set("RANK", rank);
@@ -95,7 +96,7 @@ static inline void job_fail(Job *job, const char *what)
 {
     for (int i = 0; i < job->count; i++) {
         size_t bytes;
-        unsigned char *text = scratch_read(job_error_path(i), &bytes);
+        unsigned char *text = scratch_read(job_error_path(job->first_process + i), &bytes);
         fprintf(stderr, "# process %d: %.*s\n", i, (int)bytes, text);
         free(text);
         if (job->pids[i] > 0) {
@@ -143,14 +144,30 @@ static inline int job_wait(Job *job, int process)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* Its standard error must be exactly one line that holds these texts (or, without any, nothing). */
+/* Takes out the lines by which a rank says that it waits for others: how many depends on the machine. */
+static inline void job_drop_waiting(char *text)
+{
+    for (char *line = text; *line;) {
+        char *end = strchr(line, '\n'), *next = end ? end + 1 : line + strlen(line);
+        char *found = strstr(line, " waits for ");
+        if (found && found < next) {
+            memmove(line, next, strlen(next) + 1);
+        } else {
+            line = next;
+        }
+    }
+}
+
+/* Its standard error must be exactly one line that holds these texts (or, without any, nothing), but for
+ * those that say that it waits. */
 static inline void job_expect_error(Job *job, int process, const char *first, const char *second)
 {
     size_t bytes;
     int line_count = 0;
-    char *text = (char *)scratch_read(job_error_path(process), &bytes);
+    char *text = (char *)scratch_read(job_error_path(job->first_process + process), &bytes);
     text[bytes] = 0;
-    for (size_t i = 0; i < bytes; i++) {
+    job_drop_waiting(text);
+    for (size_t i = 0; text[i]; i++) {
         line_count += text[i] == '\n';
     }
     int expected = first ? 1 : 0;
@@ -161,6 +178,32 @@ static inline void job_expect_error(Job *job, int process, const char *first, co
         job_fail(job, what);
     }
     free(text);
+}
+
+/* Whether a process has said that, so far. */
+static inline int job_has_text(Job *job, int process, const char *expected)
+{
+    size_t bytes;
+    if (access(job_error_path(job->first_process + process), F_OK) != 0) {
+        return 0;
+    }
+    char *text = (char *)scratch_read(job_error_path(job->first_process + process), &bytes);
+    text[bytes] = 0;
+    int has_text = strstr(text, expected) != NULL;
+    free(text);
+    return has_text;
+}
+
+/* Until a process has said both. */
+static inline void job_wait_text(Job *job, int process, const char *first, const char *second)
+{
+    double end_ms = clock_ms() + JOB_DEADLINE_S * 1e3 * time_scale();
+    while (!job_has_text(job, process, first) || !job_has_text(job, process, second)) {
+        if (clock_ms() > end_ms) {
+            job_fail(job, second);
+        }
+        usleep(5000);
+    }
 }
 
 static inline void job_expect(Job *job, int process, int exit_code, const char *first, const char *second)

@@ -17,6 +17,7 @@
 #include "llmc/base/hash.h"
 #include "llmc/base/memory.h"
 #include "llmc/base/random.h"
+#include "llmc/base/work.h"
 #include "llmc/comm/comm.h"
 #include "llmc/model/dtype.h"
 #include "llmc/run/stop.h"
@@ -249,6 +250,21 @@ static inline int worker_absent(const char *argument)
     return EXIT_DONE;
 }
 
+/* All but rank `argument` wait in a collective, for three times comm_timeout, while that one works. */
+static inline int worker_slow(const char *argument)
+{
+    comm_barrier();
+    double limit_ms = atof(getenv("COMM_TIMEOUT")) * 1e3;
+    for (double end_ms = clock_ms() + 3 * limit_ms; comm_rank() == atoi(argument) && clock_ms() < end_ms;) {
+        work_add();
+        usleep((useconds_t)(limit_ms * 1e3 / 8));
+    }
+    int64_t one = 1;
+    comm_bucket_sum(&one, 1, COMM_INT64, "bucket 7");
+    CHECK(one == comm_rank_count(), "sum: expected %d, found %d", comm_rank_count(), (int)one);
+    return EXIT_DONE;
+}
+
 /* Rank `argument` posts a notice; all wait for it, in no collective. */
 static inline int worker_notice(const char *argument)
 {
@@ -290,16 +306,23 @@ typedef struct WorkerScenario {
     int (*run)(const char *argument);
 } WorkerScenario;
 
-static const WorkerScenario worker_scenarios[] = {{"sums", worker_sums},       {"endless", worker_endless},
-                                                  {"absent", worker_absent},   {"notice", worker_notice},
-                                                  {"failing", worker_failing}, {"again", worker_again}};
+static const WorkerScenario worker_scenarios[] = {
+    {"sums", worker_sums}, {"endless", worker_endless}, {"absent", worker_absent}, {"notice", worker_notice},
+    {"slow", worker_slow}, {"failing", worker_failing}, {"again", worker_again}};
 
 static inline int worker_main(int argc, char **argv)
 {
     Error error = {.text = ""};
     error_set_program("worker");
+    if (getenv("JOIN_TIMEOUT")) {
+        comm_set_join_timeout(atof(getenv("JOIN_TIMEOUT")));
+    }
+    if (getenv("PORT_FIRST")) {
+        comm_set_port_range(atoi(getenv("PORT_FIRST")), atoi(getenv("PORT_LAST")));
+    }
     if (getenv("COMM_TIMEOUT")) {
         comm_set_timeout(atof(getenv("COMM_TIMEOUT")));
+        comm_set_join_timeout(atof(getenv("COMM_TIMEOUT")));
     }
     stop_install(); /* as in a run: the SIGTERM that mpirun sends when a rank is lost does not end it */
     if (comm_init(&argc, &argv, &error) != 0) {

@@ -136,6 +136,25 @@ static void test_absent_rank_is_named(void **state)
     }
 }
 
+/* Whether that is rank 0, which others watch, or another, which rank 0 watches. */
+static void test_slow_rank_is_waited_for(void **state)
+{
+    (void)state;
+    Job jobs[2];
+    for (int slow = 0; slow < 2; slow++) {
+        job_init(&jobs[slow], 2, "slow", slow ? "1" : "0");
+        jobs[slow].timeout_s = 1;
+        jobs[slow].first_process = 2 * slow;
+        job_start(&jobs[slow]);
+    }
+    for (int slow = 0; slow < 2; slow++) {
+        for (int rank = 0; rank < 2; rank++) {
+            job_expect(&jobs[slow], rank, EXIT_DONE, NULL, NULL);
+        }
+        job_release(&jobs[slow]);
+    }
+}
+
 /* The system refuses to send a rank's goodbye for a while: it still arrives. */
 static int refusals_left = -1;
 
@@ -183,6 +202,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_killed_rank_is_named),
         cmocka_unit_test(test_stopped_rank_is_named),
         cmocka_unit_test(test_absent_rank_is_named),
+        cmocka_unit_test(test_slow_rank_is_waited_for),
         cmocka_unit_test(test_a_goodbye_that_must_wait_arrives),
     };
     return cmocka_run_group_tests(tests, scratch_create, scratch_remove);

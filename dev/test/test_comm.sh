@@ -129,7 +129,7 @@ chmod +x join_late
 launch=./join_late start 3 again
 finish
 # mpirun ends the second one while, or before, it says the same.
-[ "$code" -eq 76 ] && grep -q "^worker: .*has waited $COMM_TIMEOUT s for other ranks to start" stderr
+[ "$code" -eq 76 ] && grep -q "^worker: .*has waited $COMM_TIMEOUT s (join_timeout) for other ranks" stderr
 result $? 'a rank that does not even start ends the others after the timeout'
 unset COMM_TIMEOUT
 

@@ -209,27 +209,33 @@ static void test_singletons_are_refused(void **state)
 
 enum { WATCHED = 4, TIMEOUT_MS = 10000, INTERVAL_MS = 500 };
 
+/* What the ranks have got done so far. */
+static uint64_t works[WATCHED];
+
 static void beat(Watch *watch, int rank, uint64_t entered, int is_inside, double inside_ms, double now_ms)
 {
-    Progress progress[CHANNEL_COUNT];
-    memset(progress, 0, sizeof(progress));
-    progress[CHANNEL_BUCKET] =
-        (Progress){.entered_count = entered, .is_inside = is_inside, .inside_ms = inside_ms};
-    snprintf(progress[CHANNEL_BUCKET].what, PROGRESS_WHAT_BYTES, "bucket %d of 9 elements", (int)entered);
-    watch_beat(watch, rank, progress, now_ms);
+    Beat one = {.work_count = works[rank], .unanswered_rank = -1};
+    Progress *progress = &one.progress[CHANNEL_BUCKET];
+    *progress = (Progress){.entered_count = entered, .is_inside = is_inside, .inside_ms = inside_ms};
+    snprintf(progress->what, PROGRESS_WHAT_BYTES, "bucket %d of 9 elements", (int)entered);
+    watch_beat(watch, rank, &one, now_ms);
 }
 
 static void watch_start(Watch *watch, int rank)
 {
     static char hosts[WATCHED][HOST_BYTES] = {"a", "b", "c", "d"};
+    memset(works, 0, sizeof(works));
     watch_init(watch, rank, WATCHED, hosts, 0);
     watch_set_interval(watch, INTERVAL_MS);
 }
 
+static double heartbeat_ms = TIMEOUT_MS;
+
 static void assert_judged(const Watch *watch, double now_ms, const char *expected)
 {
     char text[WATCH_TEXT_BYTES] = "nobody";
-    int is_lost = watch_judge(watch, text, TIMEOUT_MS, now_ms);
+    WatchLimits limits = {.collective_ms = TIMEOUT_MS, .heartbeat_ms = heartbeat_ms};
+    int is_lost = watch_judge(watch, text, &limits, now_ms);
     if (!is_lost != !expected || (expected && !strstr(text, expected))) {
         fail_msg("at %g ms: expected %s, found %s", now_ms, expected ? expected : "nobody", text);
     }
@@ -257,6 +263,65 @@ static void test_silence_is_seen(void **state)
     assert_judged(&watch, TIMEOUT_MS + 1, "rank 0 (a) is lost: silent");
     beat(&watch, 0, 0, 0, 0, 9000);
     assert_judged(&watch, TIMEOUT_MS + 1, NULL);
+    heartbeat_ms = 1500; /* a limit of its own; where comm_timeout is shorter, that one */
+    assert_judged(&watch, 10500, NULL);
+    assert_judged(&watch, 10501, "silent for 1.5 s, longer than heartbeat_timeout, 1.5 s");
+    heartbeat_ms = 2 * TIMEOUT_MS;
+    assert_judged(&watch, 19000, NULL);
+    assert_judged(&watch, 19001, "longer than comm_timeout, 10 s");
+    heartbeat_ms = TIMEOUT_MS;
+    watch_release(&watch);
+}
+
+/* Who works is slow: the others wait for it, for as long as it works and comm_timeout after. */
+static void test_who_works_is_waited_for(void **state)
+{
+    (void)state;
+    Watch watch;
+    watch_start(&watch, 0);
+    for (double now_ms = 0; now_ms <= 50000; now_ms += 500) {
+        works[2] += now_ms <= 30000 && (int)now_ms % 9000 == 0; /* 27000 is the last */
+        for (int rank = 0; rank < WATCHED; rank++) {
+            beat(&watch, rank, rank == 2 ? 4 : 5, rank != 2, now_ms, now_ms);
+        }
+        assert_judged(&watch, now_ms, now_ms <= 37000 ? NULL : "rank 2 (c) is lost: no arrival at bucket 5");
+    }
+    watch_release(&watch);
+
+    watch_start(&watch, 0); /* one large sum, whose pieces come slowly to rank 1 */
+    for (double now_ms = 0; now_ms <= 50000; now_ms += 500) {
+        works[1] += now_ms <= 30000;
+        for (int rank = 0; rank < WATCHED; rank++) {
+            beat(&watch, rank, 5, 1, now_ms, now_ms);
+        }
+        assert_judged(&watch, now_ms, now_ms <= 40000 ? NULL : "the network is stuck: all ranks are in");
+    }
+    watch_release(&watch);
+}
+
+/* The two ranks are named between which nothing comes through. */
+static void test_cut_network_is_seen(void **state)
+{
+    (void)state;
+    Watch watch;
+    watch_start(&watch, 0);
+    heartbeat_ms = 3000;
+    for (double now_ms = 0; now_ms <= 8000; now_ms += 500) {
+        for (int rank = 0; rank < WATCHED; rank++) {
+            Beat one = {.unanswered_rank = -1};
+            if (rank == 1 && now_ms > 2000) {
+                one.unanswered_rank = 2;
+                one.unanswered_ms = now_ms - 2000;
+            }
+            watch_beat(&watch, rank, &one, now_ms);
+        }
+        assert_judged(&watch, now_ms,
+                      now_ms <= 5000 ? NULL : "the network between rank 1 (b) and rank 2 (c) is cut");
+    }
+    Beat unnamed = {.unanswered_rank = -1, .unanswered_ms = 3100, .unanswered_address = "10.0.0.7"};
+    watch_beat(&watch, 1, &unnamed, 8000);
+    assert_judged(&watch, 8000, "the network between rank 1 (b) and another at 10.0.0.7 is cut");
+    heartbeat_ms = TIMEOUT_MS;
     watch_release(&watch);
 }
 
@@ -415,6 +480,8 @@ int main(void)
         cmocka_unit_test_teardown(test_bad_environments_are_refused, clear_launcher),
         cmocka_unit_test_teardown(test_singletons_are_refused, clear_launcher),
         cmocka_unit_test(test_silence_is_seen),
+        cmocka_unit_test(test_who_works_is_waited_for),
+        cmocka_unit_test(test_cut_network_is_seen),
         cmocka_unit_test(test_absence_is_seen),
         cmocka_unit_test(test_stuck_network_is_seen),
         cmocka_unit_test(test_ring_adds_in_the_promised_order),

@@ -32,8 +32,73 @@ static void test_missing_rank_is_named(void **state)
     job_init(&job, 1, "again", ""); /* rank 0 itself is missing */
     job.timeout_s = 1;
     job_start_one(&job, 0, 1, 2);
-    job_expect(&job, 0, EXIT_FAULT, "rank 1 found no rank 0", "Connection refused");
+    job_expect(&job, 0, EXIT_FAULT, "rank 1 (",
+               "found no rank 0 until time was up (join_timeout): 127.0.0.1 port ");
     job_release(&job);
+}
+
+/* After five seconds they say whom they wait for; a signal ends them at once meanwhile. */
+static void test_waiting_is_told_and_ends_by_signals(void **state)
+{
+    (void)state;
+    static const int signals[] = {SIGTERM, SIGINT};
+    Job jobs[2]; /* without rank 1 of 4; without rank 0 */
+    for (int i = 0; i < 2; i++) {
+        job_init(&jobs[i], 2, "again", "");
+        jobs[i].first_process = 2 * i;
+    }
+    for (int i = 0; i < 2; i++) {
+        job_start_one(&jobs[0], i, 2 * i, 4);
+        job_start_one(&jobs[1], i, i + 1, 3);
+    }
+    job_wait_text(&jobs[0], 0, "rank 0 (", " waits for 2 of 4 ranks to come");
+    job_wait_text(&jobs[0], 0, "missing: 1, 3\n", "");
+    job_wait_text(&jobs[1], 0, "rank 1 (", " waits for rank 0");
+    job_wait_text(&jobs[1], 1, "rank 2 (", "127.0.0.1 port ");
+    for (int i = 0; i < 2; i++) {
+        double begin_ms = clock_ms();
+        kill(jobs[0].pids[1 - i], signals[i]); /* rank 2, which has been welcomed, then rank 0 */
+        kill(jobs[1].pids[i], signals[i]);
+        job_expect(&jobs[0], 1 - i, EXIT_RUN_AGAIN, "before the run had begun", i ? "SIGINT" : "SIGTERM");
+        job_expect(&jobs[1], i, EXIT_RUN_AGAIN, "before the run had begun", i ? "SIGINT" : "SIGTERM");
+        assert_true(clock_ms() - begin_ms < 5e3 * time_scale());
+    }
+    job_release(&jobs[0]);
+    job_release(&jobs[1]);
+}
+
+/* Ranks listen nowhere else than in the range; where it has no room, they say so. */
+static void test_ports_are_of_the_range(void **state)
+{
+    (void)state;
+    Job job;
+    char port[16];
+    job_init(&job, 3, "sums", "1000");
+    snprintf(port, sizeof(port), "%d", job_free_port());
+    setenv("PORT_FIRST", port, 1);
+    setenv("PORT_LAST", port, 1); /* the first rank to come takes the only one */
+    job.timeout_s = 3;
+    job_start(&job);
+    int faults = 0;
+    for (int rank = 0; rank < 3; rank++) {
+        faults += job_wait(&job, rank) != EXIT_DONE;
+    }
+    assert_int_equal(faults, 3);
+    int told = job_has_text(&job, 1, "cannot listen on any of these ports") +
+               job_has_text(&job, 2, "cannot listen on any of these ports");
+    assert_int_equal(told, 1);
+    job_release(&job);
+
+    job_init(&job, 3, "sums", "1000");
+    snprintf(port, sizeof(port), "%d", atoi(port) + 5);
+    setenv("PORT_LAST", port, 1);
+    job_start(&job);
+    for (int rank = 0; rank < 3; rank++) {
+        job_expect(&job, rank, EXIT_DONE, NULL, NULL);
+    }
+    job_release(&job);
+    unsetenv("PORT_FIRST");
+    unsetenv("PORT_LAST");
 }
 
 /* Ranks that know each other by the launcher's run id all end with the same line. */
@@ -339,6 +404,8 @@ int main(int argc, char **argv)
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_missing_rank_is_named),
+        cmocka_unit_test(test_waiting_is_told_and_ends_by_signals),
+        cmocka_unit_test(test_ports_are_of_the_range),
         cmocka_unit_test(test_ranks_that_do_not_fit_are_named),
         cmocka_unit_test(test_ranks_that_do_not_fit_are_refused),
         cmocka_unit_test(test_strangers_are_ignored),

@@ -91,7 +91,8 @@ static void test_every_documented_name_exists(void **state)
         "learning_rate lr_schedule warmup_iters lr_decay_iters min_lr weight_decay beta1 beta2 grad_clip "
         "dtype reduce bucket_cap_mb overlap cuda_graph share_gpus autotune threads check_interval "
         "max_bad_steps "
-        "trace comm_timeout start num_samples max_new_tokens temperature top_k export_hf export_llmc";
+        "trace comm_timeout heartbeat_timeout join_timeout port_range start num_samples max_new_tokens "
+        "temperature top_k export_hf export_llmc";
     int count = 0;
     for (const char *name = names; *name; count++) {
         size_t bytes = strcspn(name, " ");
@@ -179,6 +180,11 @@ static void test_bad_values(void **state)
         {"--lr_schedule=", {"lr_schedule", "found none", ""}},
         {"--lr_schedule=cosine|linear", {"lr_schedule=cosine|linear", "cosine|linear|constant|wsd", ""}},
         {"--out_dir=", {"out_dir", "found none", ""}},
+        {"--port_range=29500", {"port_range=29500", "FIRST-LAST", ""}},
+        {"--port_range=29600-29500", {"port_range=29600-29500", "the first not above the last", ""}},
+        {"--port_range=0-100", {"port_range=0-100", "from 1 to 65535", ""}},
+        {"--port_range=1-65536", {"port_range=1-65536", "from 1 to 65535", ""}},
+        {"--port_range=1-5x", {"port_range=1-5x", "FIRST-LAST", ""}},
         {"--n_head=5", {"n_embd=768", "n_head=5", ""}},
         {"--vocab_size=65537", {"vocab_size=65537", "1 to 65536", ""}},
         {"--n_layer=1001", {"n_layer=1001", "1 to 1000", ""}},

@@ -130,6 +130,26 @@ ranks_end
 [ "$code" -eq 75 ] && [ ! -s stderr ] || { [ "$code" -eq 75 ] && ! grep -q '^train_gpt2: ' stderr; }
 result $? "rank 0 samples for longer than comm_timeout: the others wait"
 
+# ---- a rank that is slow -----------------------------------------------------------------------------------
+# One rank gets a tenth of the time: the other has done its part of the update long before, and waits for
+# several times comm_timeout in a collective.
+slow=("${small[@]}" --gradient_accumulation_steps=3000 --max_iters=1 --comm_timeout="$(scaled 1)")
+ranks 0 "${slow[@]}" --out_dir=slow-alone
+alone=$(weights)
+ranks_begin 2 "${slow[@]}" --out_dir=slow
+await 60 test -s pid.1
+while kill -0 "$job" 2>/dev/null && kill -STOP "$(cat pid.1)" 2>/dev/null; do
+    sleep 0.27
+    kill -CONT "$(cat pid.1)"
+    sleep 0.03
+done
+ranks_end
+same "a rank that works slowly is waited for: the same weights" "$alone"
+waited=$(sed -nE 's/.*"ms":([0-9]+).*"compute_ms":([0-9]+).*/\1 - \2/p' slow/log.jsonl)
+echo "# waited ${waited:-nothing} ms, comm_timeout $(scaled 1) s"
+[ $((waited)) -gt "$(scaled 1000)" ]
+result $? "which took longer than comm_timeout"
+
 # ---- stop here, go on there --------------------------------------------------------------------------------
 # A run that would go on for long is stopped by signals, as soon as it has made a few more updates, and ended
 # some updates after the last stop. A run that nobody disturbed then goes as far.

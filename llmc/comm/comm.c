@@ -1,5 +1,6 @@
 #include "llmc/comm/comm.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "llmc/comm/launch.h"
@@ -9,18 +10,18 @@
 #include "llmc/comm/transport.h"
 
 #define TIMEOUT_S_DEFAULT 600.0
+#define HEARTBEAT_S_DEFAULT 30.0
+#define JOIN_S_DEFAULT 60.0
 
 /* The job that this process is in: there is one, as there is one environment that it came with. */
 static struct {
     const Transport *transport; /* NULL: one rank, and nothing to end */
     Membership me;
-    double timeout_s; /* 0: the default */
-} comm = {.me = {.rank_count = 1}};
-
-static double timeout_ms(void)
-{
-    return (comm.timeout_s > 0 ? comm.timeout_s : TIMEOUT_S_DEFAULT) * 1e3;
-}
+    double join_ms;
+    WatchLimits limits;
+} comm = {.me = {.rank_count = 1},
+          .join_ms = JOIN_S_DEFAULT * 1e3,
+          .limits = {.collective_ms = TIMEOUT_S_DEFAULT * 1e3, .heartbeat_ms = HEARTBEAT_S_DEFAULT * 1e3}};
 
 /* The others end with the same code. This process runs no exit handlers: its other threads may be in a
  * collective. */
@@ -45,16 +46,16 @@ int comm_init(int *argc, char ***argv, Error *error)
     }
     const Transport *transport = launch.kind == LAUNCH_MPI ? &transport_mpi : &transport_tcp;
     Star star = {0};
-    if (transport->join(&comm.me, &star, &launch, timeout_ms(), error) != 0) {
+    if (transport->join(&comm.me, &star, &launch, comm.join_ms, error) != 0) {
         star_release(&star);
         return -1;
     }
     comm.transport = transport;
     if (comm.me.rank_count > 1) {
         error_set_rank(comm.me.rank, comm.me.host);
-        monitor_start(&comm.me, &star, timeout_ms());
+        monitor_start(&comm.me, &star, &comm.limits);
         error_set_abort_hook(abort_ranks);
-        if (transport->connect && transport->connect(&comm.me, timeout_ms(), error) != 0) {
+        if (transport->connect && transport->connect(&comm.me, comm.join_ms, error) != 0) {
             monitor_await_verdict(); /* it knows if a rank was lost, which is why */
             return -1;
         }
@@ -62,10 +63,26 @@ int comm_init(int *argc, char ***argv, Error *error)
     return 0;
 }
 
+void comm_set_join_timeout(double seconds)
+{
+    comm.join_ms = seconds * 1e3;
+}
+
 void comm_set_timeout(double seconds)
 {
-    comm.timeout_s = seconds;
-    monitor_set_timeout(timeout_ms());
+    comm.limits.collective_ms = seconds * 1e3;
+    monitor_set_limits(&comm.limits);
+}
+
+void comm_set_heartbeat_timeout(double seconds)
+{
+    comm.limits.heartbeat_ms = seconds * 1e3;
+    monitor_set_limits(&comm.limits);
+}
+
+void comm_set_port_range(int first, int last)
+{
+    net_set_port_range(first, last);
 }
 
 int comm_rank(void)
@@ -97,8 +114,15 @@ const char *comm_transport_name(void)
 static void end_broken(const char *name)
 {
     monitor_await_verdict();
+    int peer = comm.transport->broken_peer ? comm.transport->broken_peer() : -1;
+    char who[32] = "a neighbour";
+    if (peer >= 0) {
+        snprintf(who, sizeof(who), "rank %d", peer);
+    }
     error_exit(EXIT_FAULT,
-               "%s: the connection to a neighbour broke; run again to go on from the newest snapshot", name);
+               "%s: the connection between rank %d (%s) and %s broke; run again to go on from the newest "
+               "snapshot",
+               name, comm.me.rank, comm.me.host, who);
 }
 
 void comm_await_max_int64(int64_t *value)

@@ -29,9 +29,19 @@ int comm_init(int *argc, char ***argv, Error *error);
 /* Waits for all ranks, for as long as they live, takes leave of them and ends what comm_init began. */
 void comm_finish(void);
 
-/* How long a collective may last, and a rank be silent, before it counts as lost; 600 s unless set. May be
- * called before comm_init, which waits as long for ranks to come, and again later. */
+/* How long ranks wait for each other. All may be set before comm_init; the last two again later. */
+/* For all ranks to start and find each other; 60 s unless set. */
+void comm_set_join_timeout(double seconds);
+/* In a collective, for a rank that does no work (base/work.h); 600 s unless set. A rank that works is waited
+ * for. */
 void comm_set_timeout(double seconds);
+/* For a sign of life, or for an answer of the network; 30 s unless set. Where comm_timeout is shorter, that
+ * counts. */
+void comm_set_heartbeat_timeout(double seconds);
+
+/* Before comm_init: the ports at which ranks wait for each other, MASTER_PORT apart; MPI's own too where the
+ * user has not set them (btl_tcp_port_min_v4). 0: any. */
+void comm_set_port_range(int first, int last);
 
 int comm_rank(void);
 int comm_rank_count(void);

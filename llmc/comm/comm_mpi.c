@@ -70,27 +70,64 @@ static int announce(Meeting *meeting, int listeners[LISTENERS_MAX], const Member
 }
 
 /* MPI waits for ranks that do not come for as long as it takes, and no monitor watches over them yet. */
-static timer_t patience;
+enum { TELL_S = 5, TELL_AGAIN_S = 60 };
+static timer_t patience, teller;
+
+/* "rank 3 of 8 (host)", or as much of it as the launcher says before MPI does. */
+static void describe_self(char text[2 * HOST_BYTES])
+{
+    char host[HOST_BYTES];
+    const char *rank = getenv("OMPI_COMM_WORLD_RANK"), *count = getenv("OMPI_COMM_WORLD_SIZE");
+    rank = rank ? rank : getenv("PMIX_RANK");
+    net_host_name(host);
+    snprintf(text, (size_t)2 * HOST_BYTES, "%s%.9s%s%.9s%s%.60s%s", rank ? "rank " : "", rank ? rank : "",
+             rank && count ? " of " : "", rank && count ? count : "", rank ? " (" : "", host,
+             rank ? ")" : "");
+}
 
 static void give_up(union sigval timeout_s)
 {
-    char host[HOST_BYTES];
-    net_host_name(host);
-    error_exit(EXIT_FAULT,
-               "MPI: %s has waited %d s for other ranks to start; see that all of them do, then run again",
-               host, timeout_s.sival_int);
+    char self[2 * HOST_BYTES];
+    describe_self(self);
+    error_exit(
+        EXIT_FAULT,
+        "MPI: %s has waited %d s (join_timeout) for other ranks to start; see that all of them do, and "
+        "that no firewall is between their machines, then run again",
+        self, timeout_s.sival_int);
+}
+
+static void tell(union sigval unused)
+{
+    char self[2 * HOST_BYTES];
+    (void)unused;
+    describe_self(self);
+    error_print("MPI: %s waits for other ranks to start; each that is there says so: the others are missing",
+                self);
+}
+
+static int start_timer(timer_t *timer, void (*act)(union sigval), int first_s, int again_s)
+{
+    struct sigevent event = {.sigev_notify = SIGEV_THREAD, .sigev_notify_function = act};
+    event.sigev_value.sival_int = first_s - 1;
+    struct itimerspec when = {.it_value.tv_sec = first_s, .it_interval.tv_sec = again_s};
+    return timer_create(CLOCK_MONOTONIC, &event, timer) == 0 && timer_settime(*timer, 0, &when, NULL) == 0
+               ? 0
+               : -1;
 }
 
 static int begin_waiting(double timeout_ms, Error *error)
 {
-    struct sigevent event = {.sigev_notify = SIGEV_THREAD, .sigev_notify_function = give_up};
-    event.sigev_value.sival_int = (int)(timeout_ms / 1e3);
-    struct itimerspec end = {.it_value.tv_sec = event.sigev_value.sival_int + 1};
-    if (timer_create(CLOCK_MONOTONIC, &event, &patience) != 0 ||
-        timer_settime(patience, 0, &end, NULL) != 0) {
+    if (start_timer(&teller, tell, TELL_S, TELL_AGAIN_S) != 0 ||
+        start_timer(&patience, give_up, (int)(timeout_ms / 1e3) + 1, 0) != 0) {
         return error_set(error, "ranks: cannot make a timer: %s", strerror(errno));
     }
     return 0;
+}
+
+static void end_waiting(void)
+{
+    timer_delete(patience);
+    timer_delete(teller);
 }
 
 static int meet(Star *star, const Membership *me, int is_one_machine, double timeout_ms, Error *error)
@@ -98,7 +135,7 @@ static int meet(Star *star, const Membership *me, int is_one_machine, double tim
     Meeting meeting;
     int listeners[LISTENERS_MAX];
     int count = announce(&meeting, listeners, me, is_one_machine, error);
-    timer_delete(patience); /* from here on there is a deadline */
+    end_waiting(); /* from here on there is a deadline */
     if (meeting.port == 0) {
         return -1;
     }
@@ -156,6 +193,22 @@ static int make_channels(const Membership *me, Error *error)
     return 0;
 }
 
+/* Open MPI's own connections between ranks. What the user has set wins. */
+static void keep_to_port_range(void)
+{
+    int first, last = net_port_range(&first);
+    char text[16];
+    if (first == 0) {
+        return;
+    }
+    snprintf(text, sizeof(text), "%d", first);
+    setenv("OMPI_MCA_btl_tcp_port_min_v4", text, 0);
+    setenv("OMPI_MCA_btl_tcp_port_min_v6", text, 0);
+    snprintf(text, sizeof(text), "%d", last - first + 1);
+    setenv("OMPI_MCA_btl_tcp_port_range_v4", text, 0);
+    setenv("OMPI_MCA_btl_tcp_port_range_v6", text, 0);
+}
+
 static int join(Membership *me, Star *star, const Launch *launch, double timeout_ms, Error *error)
 {
     int provided;
@@ -163,6 +216,7 @@ static int join(Membership *me, Star *star, const Launch *launch, double timeout
      * there are cores, and sees neither other programs nor the threads that compute. The user's own setting
      * wins. */
     setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
+    keep_to_port_range();
     if (begin_waiting(timeout_ms, error) != 0) {
         return -1;
     }
@@ -178,7 +232,7 @@ static int join(Membership *me, Star *star, const Launch *launch, double timeout
         return -1;
     }
     if (me->rank_count == 1) {
-        timer_delete(patience);
+        end_waiting();
         return 0;
     }
     if (provided < MPI_THREAD_MULTIPLE) {

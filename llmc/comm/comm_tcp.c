@@ -1,10 +1,12 @@
 /* Collectives over TCP, for launchers that speak no MPI and builds that have none: the star introduces the
  * ranks, then each connects to the next, once for each channel. */
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "llmc/base/clock.h"
 #include "llmc/base/file.h"
+#include "llmc/comm/beat.h"
 #include "llmc/comm/ring.h"
 #include "llmc/comm/transport.h"
 
@@ -32,26 +34,50 @@ static struct {
     char next_address[ADDRESS_BYTES];
 } start;
 
-enum { BACKLOG = 256 };
+enum {
+    BACKLOG = 256,
+    CONNECT_MS = 15000 /* the neighbour listens: what takes longer is a firewall, or a wrong address */
+};
+
+static atomic_int broken = -1; /* the neighbour whose connection broke */
+
+static int broken_peer(void)
+{
+    return atomic_load(&broken);
+}
 
 static int exchange(void *context, const void *send, size_t send_bytes, void *receive, size_t receive_bytes)
 {
     const Link *link = context;
-    return net_exchange(link->to_next, send, send_bytes, link->from_previous, receive, receive_bytes);
+    int status = net_exchange(link->to_next, send, send_bytes, link->from_previous, receive, receive_bytes);
+    if (status != 0) {
+        const Ring *ring = &rings[link - links];
+        int step = status == NET_OUT_BROKE ? 1 : ring->rank_count - 1;
+        atomic_store(&broken, (ring->rank + step) % ring->rank_count);
+    }
+    return status;
 }
 
 static int connect_next(const Membership *me, double deadline_ms, Error *error)
 {
+    double soon_ms = clock_ms() + CONNECT_MS;
+    int next = (me->rank + 1) % me->rank_count;
+    deadline_ms = soon_ms < deadline_ms ? soon_ms : deadline_ms;
     for (int channel = 0; channel < CHANNEL_COUNT; channel++) {
         int descriptor = net_connect(start.next_address, start.answer.next_port, deadline_ms, error);
         Greeting greeting = {
             .magic = GREETING_MAGIC, .token = start.answer.token, .rank = me->rank, .channel = channel};
         links[channel].to_next = descriptor;
         if (descriptor < 0 || net_send(descriptor, &greeting, sizeof(greeting), deadline_ms) != 0) {
-            error_prefix(error, "rank %d cannot reach rank %d", me->rank, (me->rank + 1) % me->rank_count);
+            error_prefix(error, "rank %d (%s) cannot reach rank %d", me->rank, me->host, next);
+            size_t used = strlen(error->text);
+            snprintf(error->text + used, sizeof(error->text) - used,
+                     "; where a firewall is between machines, open a range of ports there and give it to all "
+                     "ranks: --port_range=FIRST-LAST");
             error->may_pass = 1;
             return -1;
         }
+        beat_name_peer(descriptor, next);
     }
     return 0;
 }
@@ -77,6 +103,7 @@ static int accept_previous(const Membership *me, double deadline_ms, Error *erro
             continue;
         }
         links[greeting.channel].from_previous = descriptor;
+        beat_name_peer(descriptor, previous);
         missing--;
     }
     return 0;
@@ -195,4 +222,5 @@ const Transport transport_tcp = {.is_built = 1,
                                  .leave = leave,
                                  .all_reduce = all_reduce,
                                  .broadcast = broadcast,
-                                 .abort = abort_job};
+                                 .abort = abort_job,
+                                 .broken_peer = broken_peer};

@@ -17,7 +17,6 @@
 #include "llmc/comm/notice.h"
 #include "llmc/comm/peer.h"
 #include "llmc/comm/progress.h"
-#include "llmc/comm/watch.h"
 
 enum {
     BEAT_MS_MAX = 500,
@@ -40,7 +39,7 @@ static struct {
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t changed;
     int is_running;
-    double timeout_ms;
+    WatchLimits limits;
     Command command;
     int exit_code;
     int is_done; /* the command */
@@ -169,12 +168,31 @@ static void end_with_abort(const Message *message)
     monitor_end_process(message->exit_code);
 }
 
+/* Whom a rank means that knows only an address: the rank that has it, if it is the only one. */
+static void name_unanswered(Beat *beat)
+{
+    if (beat->unanswered_ms <= 0 || beat->unanswered_rank >= 0 || monitor.me.rank != 0) {
+        return;
+    }
+    int found = -1, count = 0;
+    for (int r = monitor.first_peer; r < monitor.end_peer; r++) {
+        char address[HOST_BYTES];
+        net_peer_address(address, monitor.peers[r].descriptor);
+        if (address[0] && strncmp(address, beat->unanswered_address, HOST_BYTES) == 0) {
+            found = r;
+            count++;
+        }
+    }
+    beat->unanswered_rank = count == 1 ? found : -1;
+}
+
 static void handle_message(int rank)
 {
     Peer *peer = &monitor.peers[rank];
     if (peer->in.kind == MESSAGE_BEAT) {
         notice_raise(peer->in.notice);
-        watch_beat(&monitor.watch, rank, peer->in.progress, clock_ms());
+        name_unanswered(&peer->in.beat);
+        watch_beat(&monitor.watch, rank, &peer->in.beat, clock_ms());
     } else if (peer->in.kind == MESSAGE_FAULT) {
         end_with_fault(peer->in.text);
     } else if (peer->in.kind == MESSAGE_ABORT) {
@@ -206,14 +224,15 @@ static void handle_peers(void)
     }
 }
 
-static void beat(double timeout_ms, double now_ms)
+static void beat(const WatchLimits *limits, double now_ms)
 {
     Message message = {.kind = MESSAGE_BEAT, .notice = notice_read()};
-    progress_read(message.progress);
-    watch_beat(&monitor.watch, monitor.me.rank, message.progress, now_ms);
+    beat_read(&message.beat, now_ms);
+    name_unanswered(&message.beat);
+    watch_beat(&monitor.watch, monitor.me.rank, &message.beat, now_ms);
     send_to_all(&message, -1);
     char who[WATCH_TEXT_BYTES];
-    if (watch_judge(&monitor.watch, who, timeout_ms, now_ms)) {
+    if (watch_judge(&monitor.watch, who, limits, now_ms)) {
         end_with_fault(who);
     }
 }
@@ -236,11 +255,11 @@ static int is_farewell_over(int *has_said)
     return *has_said && all_left;
 }
 
-static Command read_command(double *timeout_ms, int *exit_code)
+static Command read_command(WatchLimits *limits, int *exit_code)
 {
     pthread_mutex_lock(&monitor.lock);
     Command command = monitor.command;
-    *timeout_ms = monitor.timeout_ms;
+    *limits = monitor.limits;
     *exit_code = monitor.exit_code;
     pthread_mutex_unlock(&monitor.lock);
     return command;
@@ -261,9 +280,9 @@ static void *watch_ranks(void *unused)
     double beat_ms = clock_ms(), last_ms = beat_ms;
     int has_said = 0, told_notice = 0;
     for (;;) {
-        double timeout_ms;
+        WatchLimits limits;
         int exit_code;
-        Command command = read_command(&timeout_ms, &exit_code);
+        Command command = read_command(&limits, &exit_code);
         if (command == COMMAND_ABORT) {
             obey_abort(exit_code);
             pthread_detach(pthread_self()); /* nobody joins it: the process ends */
@@ -274,8 +293,8 @@ static void *watch_ranks(void *unused)
             take_leave();
             break;
         }
-        double interval_ms =
-            timeout_ms / BEATS_PER_TIMEOUT < BEAT_MS_MAX ? timeout_ms / BEATS_PER_TIMEOUT : BEAT_MS_MAX;
+        double interval_ms = watch_silence_ms(&limits) / BEATS_PER_TIMEOUT;
+        interval_ms = interval_ms < BEAT_MS_MAX ? interval_ms : BEAT_MS_MAX;
         double now_ms = clock_ms();
         if (now_ms - last_ms > 3 * interval_ms) { /* this process was stopped; so, maybe, were all */
             watch_excuse(&monitor.watch, now_ms - last_ms);
@@ -285,7 +304,7 @@ static void *watch_ranks(void *unused)
         if (now_ms >= beat_ms || told_notice != notice_read()) {
             told_notice = notice_read();
             watch_set_interval(&monitor.watch, interval_ms);
-            beat(timeout_ms, now_ms);
+            beat(&limits, now_ms);
             beat_ms = now_ms + interval_ms;
         }
         wait_for_any(polls, beat_ms - clock_ms());
@@ -298,7 +317,7 @@ static void *watch_ranks(void *unused)
     return NULL;
 }
 
-void monitor_start(const Membership *me, Star *star, double timeout_ms)
+void monitor_start(const Membership *me, Star *star, const WatchLimits *limits)
 {
     int N = me->rank_count;
     monitor.me = *me;
@@ -312,7 +331,7 @@ void monitor_start(const Membership *me, Star *star, double timeout_ms)
         monitor.star.sockets[r] = -1;
     }
     watch_init(&monitor.watch, me->rank, N, monitor.star.hosts, clock_ms());
-    monitor.timeout_ms = timeout_ms;
+    monitor.limits = *limits;
     clock_condition_init(&monitor.changed);
     CHECK(pipe2(monitor.wake, O_CLOEXEC) == 0, "monitor: cannot make a pipe: %s", strerror(errno));
 
@@ -327,10 +346,10 @@ void monitor_start(const Membership *me, Star *star, double timeout_ms)
     pthread_mutex_unlock(&monitor.lock);
 }
 
-void monitor_set_timeout(double timeout_ms)
+void monitor_set_limits(const WatchLimits *limits)
 {
     pthread_mutex_lock(&monitor.lock);
-    monitor.timeout_ms = timeout_ms;
+    monitor.limits = *limits;
     pthread_mutex_unlock(&monitor.lock);
 }
 

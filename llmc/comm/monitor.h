@@ -1,11 +1,15 @@
 /* The monitor: a thread on every rank that sees when another rank is lost, and ends this one instead of
  * letting it wait for ever.
  *
- * Its wires are the star: each rank beats to rank 0, and rank 0 to each, a few times within the timeout. A
- * beat tells which collectives the rank has begun. Three things make a rank lost:
+ * Its wires are the star: each rank beats to rank 0, and rank 0 to each, a few times within the shorter
+ * limit.
+ * A beat tells which collectives the rank has begun, how much work it has done, and whether the network
+ * answers it (beat.h). What makes a rank lost:
  *   its connection closes without a goodbye (it was killed): seen at once;
- *   it is silent for longer than the timeout (it is stopped, or its machine is gone);
- *   others wait in a collective for longer than the timeout and it has not come (its main thread hangs).
+ *   it is silent for longer than heartbeat_timeout (it is stopped, or its machine is gone);
+ *   others wait in a collective for longer than comm_timeout, it has not come, and for as long it has done no
+ *   work (its main thread hangs). A rank that works is waited for.
+ * Between two ranks the network is cut if what one sends is not answered for longer than heartbeat_timeout.
  * Rank 0 finds out, tells the others who it is, and every rank ends with EXIT_FAULT and one line, from the
  * monitor thread, whatever its other threads are doing. If rank 0 is the one, each sees that by itself.
  *
@@ -18,11 +22,12 @@
 #define LLMC_COMM_MONITOR_H
 
 #include "llmc/comm/transport.h"
+#include "llmc/comm/watch.h"
 
 /* Starts the thread, which takes the star's connections. */
-void monitor_start(const Membership *me, Star *star, double timeout_ms);
+void monitor_start(const Membership *me, Star *star, const WatchLimits *limits);
 
-void monitor_set_timeout(double timeout_ms);
+void monitor_set_limits(const WatchLimits *limits);
 
 /* Raises the notice, soon on every rank. On any thread, also before monitor_start. */
 void monitor_post_notice(int notice);

@@ -58,7 +58,23 @@ static int wait_for(int descriptor, short events, double deadline_ms)
     }
 }
 
-static int try_listen(const struct sockaddr *address, socklen_t address_bytes, int backlog)
+static struct {
+    int first, last; /* 0: any port that the system gives */
+} port_range;
+
+void net_set_port_range(int first, int last)
+{
+    port_range.first = first;
+    port_range.last = last;
+}
+
+int net_port_range(int *first)
+{
+    *first = port_range.first;
+    return port_range.last;
+}
+
+static int listen_once(const struct sockaddr *address, socklen_t address_bytes, int backlog)
 {
     int descriptor = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (descriptor < 0) {
@@ -89,17 +105,50 @@ static void set_port(struct sockaddr *address, int port)
     }
 }
 
+static int port_in(const struct sockaddr *address)
+{
+    return ntohs(address->sa_family == AF_INET6 ? ((const struct sockaddr_in6 *)address)->sin6_port
+                                                : ((const struct sockaddr_in *)address)->sin_port);
+}
+
+/* At the address's port; where that is 0, at any of the range. Which one is tried first differs between
+ * processes, so that ranks of one machine seldom meet. The descriptor, or -1 with errno. */
+static int try_listen(const struct sockaddr *address, socklen_t address_bytes, int backlog)
+{
+    if (port_range.first == 0 || port_in(address) != 0) {
+        return listen_once(address, address_bytes, backlog);
+    }
+    struct sockaddr_storage one = {0};
+    memcpy(&one, address, address_bytes);
+    int count = port_range.last - port_range.first + 1, descriptor = -1;
+    for (int i = 0; i < count && descriptor < 0; i++) {
+        set_port((struct sockaddr *)&one,
+                 port_range.first + (int)(((unsigned)getpid() + (unsigned)i) % (unsigned)count));
+        descriptor = listen_once((struct sockaddr *)&one, address_bytes, backlog);
+        if (descriptor < 0 && errno != EADDRINUSE) {
+            return -1;
+        }
+    }
+    return descriptor;
+}
+
 static int port_of(int descriptor)
 {
     struct sockaddr_storage bound = {0};
     socklen_t bytes = sizeof(bound);
     getsockname(descriptor, (struct sockaddr *)&bound, &bytes);
-    return ntohs(bound.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&bound)->sin6_port
-                                             : ((struct sockaddr_in *)&bound)->sin_port);
+    return port_in((struct sockaddr *)&bound);
 }
 
 static int error_listen(int port, Error *error)
 {
+    if (port == 0 && port_range.first > 0) {
+        return error_set(
+            error,
+            "port_range=%d-%d: cannot listen on any of these ports: %s; choose a range with more "
+            "free ones (two for each rank of a machine are enough)",
+            port_range.first, port_range.last, strerror(errno));
+    }
     return error_set(error, "cannot listen on port %d: %s", port, strerror(errno));
 }
 
@@ -322,7 +371,7 @@ int net_exchange(int out, const void *send_data, size_t send_bytes, int in, void
             received = outcome(recv(in, receive_next, receive_bytes, MSG_DONTWAIT));
         }
         if (sent < 0 || received < 0) {
-            return -1;
+            return sent < 0 ? NET_OUT_BROKE : NET_IN_BROKE;
         }
         send_next += sent;
         send_bytes -= (size_t)sent;
@@ -332,7 +381,7 @@ int net_exchange(int out, const void *send_data, size_t send_bytes, int in, void
             struct pollfd both[2] = {{.fd = send_bytes > 0 ? out : -1, .events = POLLOUT},
                                      {.fd = receive_bytes > 0 ? in : -1, .events = POLLIN}};
             if (poll(both, 2, -1) < 0 && errno != EINTR) {
-                return -1;
+                return NET_OUT_BROKE;
             }
         }
     }

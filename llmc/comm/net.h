@@ -10,6 +10,11 @@
 /* A machine's name or numeric address; what a user may give for one. */
 enum { HOST_BYTES = 64, ADDRESS_BYTES = 256 };
 
+/* What "any port" means from now on: first .. last; 0: any that the system gives. */
+void net_set_port_range(int first, int last);
+/* Returns the last. */
+int net_port_range(int *first);
+
 /* Listens on all interfaces; *port 0 takes any free one and returns it. The descriptor, or -1 with *error. */
 int net_listen(int *port, int backlog, Error *error);
 
@@ -44,8 +49,9 @@ int net_is_readable(int descriptor);
 int net_send(int descriptor, const void *data, size_t bytes, double deadline_ms);
 int net_receive(int descriptor, void *data, size_t bytes, double deadline_ms);
 
-/* Both ways at once; either descriptor may be -1 if its bytes are 0. Waits for as long as it takes. 0, or -1
- * when a connection broke. */
+/* Both ways at once; either descriptor may be -1 if its bytes are 0. Waits for as long as it takes. 0, or
+ * which connection broke. */
+enum { NET_OUT_BROKE = -1, NET_IN_BROKE = -2 };
 int net_exchange(int out, const void *send, size_t send_bytes, int in, void *receive, size_t receive_bytes);
 
 /* The other end's address in numbers; "" if it is on this machine. */

@@ -5,17 +5,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "llmc/comm/progress.h"
+#include "llmc/comm/beat.h"
 #include "llmc/comm/watch.h"
 
 typedef enum MessageKind { MESSAGE_BEAT, MESSAGE_FAULT, MESSAGE_ABORT, MESSAGE_GOODBYE } MessageKind;
 
 typedef struct Message {
     int32_t kind;
-    int32_t rank, exit_code;          /* of an abort: whose, and its code */
-    int32_t notice;                   /* of a beat */
-    Progress progress[CHANNEL_COUNT]; /* of a beat */
-    char text[WATCH_TEXT_BYTES];      /* of a fault: who is lost; of an abort: the rank's host */
+    int32_t rank, exit_code; /* of an abort: whose, and its code */
+    int32_t notice;          /* of a beat, as is the next */
+    Beat beat;
+    char text[WATCH_TEXT_BYTES]; /* of a fault: who is lost; of an abort: the rank's host */
 } Message;
 
 /* The other end of one wire. Owned by the monitor. */

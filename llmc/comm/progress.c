@@ -5,6 +5,7 @@
 
 #include "llmc/base/clock.h"
 #include "llmc/base/format.h"
+#include "llmc/base/work.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -16,6 +17,7 @@ static struct {
 void progress_enter(CommChannel channel, const char *name, int64_t count)
 {
     char number[FORMAT_COUNT_BYTES];
+    work_add();
     Progress *state = &channels[channel].state;
     pthread_mutex_lock(&lock);
     state->entered_count++;

@@ -1,6 +1,7 @@
 #include "llmc/comm/ring.h"
 
 #include "llmc/base/memory.h"
+#include "llmc/base/work.h"
 #include "llmc/model/dtype.h"
 
 void ring_init(Ring *ring, int rank, int rank_count)
@@ -85,6 +86,7 @@ static int pass(Ring *ring, Segment out, Segment in, const AllReduce *what)
 {
     while (out.bytes > 0 || in.bytes > 0) {
         size_t send_bytes = chunk(out.bytes), receive_bytes = chunk(in.bytes);
+        work_add();
         void *target = what ? ring->arrived : in.begin;
         if (ring->exchange(ring->context, out.begin, send_bytes, target, receive_bytes) != 0) {
             return -1;
@@ -118,6 +120,7 @@ int ring_broadcast(Ring *ring, void *data, int64_t bytes, int root)
     Segment rest = {data, (size_t)bytes};
     while (rest.bytes > 0) {
         size_t some = chunk(rest.bytes);
+        work_add();
         if (ring->rank != root && ring->exchange(ring->context, NULL, 0, rest.begin, some) != 0) {
             return -1;
         }

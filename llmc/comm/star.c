@@ -9,10 +9,13 @@
 #include "llmc/comm/star_wire.h"
 
 enum {
+    TELL_MS = 5000, /* until a rank says whom it waits for */
+    TELL_AGAIN_MS = 60000,
     REPLY_MS = 5000, /* for a record to leave, or for the first to come */
     LOOK_MS = 200,   /* between looks at who has left */
     RETURN_MS = 10000,
     MISSING_NAMED = 8,
+    MISSING_BYTES = 128,
     REFUSALS_TOLD = 4
 };
 
@@ -145,21 +148,51 @@ static int admit(Gathering *all, Hello *hello, int descriptor, Error *error)
     return 0;
 }
 
+/* The ranks that have not come, as "1, 2, 5, ..". Returns how many. */
+static int name_missing(char missing[MISSING_BYTES], const Star *star)
+{
+    int used = 0, count = 0;
+    missing[0] = 0;
+    for (int r = 1; r < star->rank_count; r++) {
+        if (star->sockets[r] < 0 && count++ < MISSING_NAMED) {
+            used += snprintf(missing + used, MISSING_BYTES - (size_t)used, "%s%d", count > 1 ? ", " : "", r);
+        }
+    }
+    if (count > MISSING_NAMED) {
+        snprintf(missing + used, MISSING_BYTES - (size_t)used, ", ..");
+    }
+    return count;
+}
+
+/* Whether it is time to say whom this rank waits for: after some seconds, then every minute. */
+static int is_time_to_tell(double *tell_ms)
+{
+    if (clock_ms() < *tell_ms) {
+        return 0;
+    }
+    *tell_ms = clock_ms() + TELL_AGAIN_MS;
+    return 1;
+}
+
+static void tell_missing(const Gathering *all)
+{
+    char missing[MISSING_BYTES];
+    int count = name_missing(missing, all->star);
+    error_print("rank 0 (%s) waits for %d of %d ranks to come, for %.0f s more; missing: %s",
+                all->star->hosts[0], count, all->star->rank_count,
+                (all->plan->deadline_ms - clock_ms()) / 1e3, missing);
+}
+
 static int missing_error(const Gathering *all, Error *error)
 {
     const Star *star = all->star;
-    char missing[128] = "";
-    int used = 0, named = 0, count = 0;
-    for (int r = 1; r < star->rank_count; r++) {
-        if (star->sockets[r] < 0 && ++count && named < MISSING_NAMED) {
-            used += snprintf(missing + used, sizeof(missing) - (size_t)used, "%s%d", named++ ? ", " : "", r);
-        }
-    }
+    char missing[MISSING_BYTES];
+    int count = name_missing(missing, star);
     error_set(error,
-              "ranks: expected %d, found %d until time was up; missing: %s%s; see whether they were started "
-              "and reach rank 0's machine (%s)%s%.400s",
-              star->rank_count, star->rank_count - count, missing, count > named ? ", .." : "",
-              star->hosts[0], all->refused_count > 0 ? "; refused: " : "", all->last_refusal.text);
+              "ranks: expected %d, found %d until time was up (join_timeout); missing: %s; see whether they "
+              "were started and reach rank 0's machine (%s)%s%.400s",
+              star->rank_count, star->rank_count - count, missing, star->hosts[0],
+              all->refused_count > 0 ? "; refused: " : "", all->last_refusal.text);
     error->may_pass = 1;
     return -1;
 }
@@ -243,8 +276,12 @@ int star_gather(Star *star, StarAnswer *mine, const StarPlan *plan, Door *door, 
     all.left_ms = memory_alloc_zeroed((size_t)plan->rank_count, sizeof(double), "ranks that have come");
     all.hellos[0] = (Hello){.ring_port = plan->ring_port, .local_rank = plan->local_rank};
     int status = 0;
+    double tell_ms = clock_ms() + TELL_MS;
     while (all.missing > 0 && status == 0) {
         double now_ms = clock_ms();
+        if (is_time_to_tell(&tell_ms)) {
+            tell_missing(&all);
+        }
         if (now_ms >= plan->deadline_ms) {
             status = missing_error(&all, error);
             break;
@@ -393,6 +430,7 @@ int star_join(Star *star, StarAnswer *mine, const StarPlan *plan, char addresses
 {
     enum { RETRY_MS = 50 };
     Joining join = {.star = star, .plan = plan, .port = port};
+    double tell_ms = clock_ms() + TELL_MS;
     for (int attempt = 0;; attempt++) {
         join.address = addresses[attempt % address_count];
         int status = try_join(&join, mine, error);
@@ -401,12 +439,17 @@ int star_join(Star *star, StarAnswer *mine, const StarPlan *plan, char addresses
         }
         net_sleep_ms(RETRY_MS);
         double now_ms = clock_ms();
+        if (is_time_to_tell(&tell_ms)) {
+            error_print("rank %d (%s) waits for rank 0, for %.0f s more: %s", plan->rank,
+                        star->hosts[plan->rank], (plan->deadline_ms - now_ms) / 1e3, error->text);
+        }
         if (join.give_up_ms > 0 && now_ms >= join.give_up_ms) {
             *error = join.taken;
             return -1;
         }
         if (now_ms >= plan->deadline_ms) {
-            error_prefix(error, "ranks: rank %d found no rank 0 until time was up", plan->rank);
+            error_prefix(error, "ranks: rank %d (%s) found no rank 0 until time was up (join_timeout)",
+                         plan->rank, star->hosts[plan->rank]);
             error->may_pass = 1;
             return -1;
         }

@@ -8,7 +8,7 @@
 
 #define STAR_MAGIC UINT64_C(0x7b6c6c6d63737461)
 
-enum { STAR_VERSION = 2 };
+enum { STAR_VERSION = 3 };
 
 typedef struct Hello {
     uint64_t magic;

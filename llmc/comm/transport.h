@@ -42,6 +42,8 @@ typedef struct Transport {
     int (*broadcast)(void *data, int64_t bytes, int root); /* on CHANNEL_MAIN */
     /* Ends the job at once, when the monitor could not. May return. */
     void (*abort)(int exit_code);
+    /* After a -1: to which rank; -1 if that is not known. NULL: it never is. */
+    int (*broken_peer)(void);
 } Transport;
 
 extern const Transport transport_mpi, transport_tcp;

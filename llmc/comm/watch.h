@@ -1,16 +1,24 @@
-/* What rank 0 knows of every rank, and every rank of rank 0, from their beats: who is silent, and who keeps
- * the others waiting. Plain bookkeeping: times come from the caller, milliseconds of one clock. */
+/* What rank 0 knows of every rank, and every rank of rank 0, from their beats: who is silent, who keeps the
+ * others waiting though it does no work, and between whom the network is cut. A rank that works is waited
+ * for, however long that takes. Plain bookkeeping: times come from the caller, milliseconds of one clock. */
 #ifndef LLMC_COMM_WATCH_H
 #define LLMC_COMM_WATCH_H
 
-#include "llmc/comm/progress.h"
+#include "llmc/comm/beat.h"
 
 enum { WATCH_TEXT_BYTES = 256 };
 
+/* How long others are waited for. */
+typedef struct WatchLimits {
+    double collective_ms; /* comm_timeout: for a rank that does no work, to come to a collective */
+    double heartbeat_ms;  /* heartbeat_timeout: for a sign of life, or for an answer of the network */
+} WatchLimits;
+
 typedef struct WatchedRank {
-    int has_left;    /* done: no longer watched */
-    double heard_ms; /* when its last beat came */
-    Progress progress[CHANNEL_COUNT];
+    int has_left;     /* done: no longer watched */
+    double heard_ms;  /* when its last beat came */
+    double worked_ms; /* when one told of work that was not done before */
+    Beat beat;        /* the last one */
 } WatchedRank;
 
 /* Owned by the caller: watch_init, watch_release. */
@@ -30,16 +38,19 @@ void watch_release(Watch *watch);
 void watch_set_interval(Watch *watch, double interval_ms);
 
 /* A beat of `rank`, which may be this one. */
-void watch_beat(Watch *watch, int rank, const Progress progress[CHANNEL_COUNT], double now_ms);
+void watch_beat(Watch *watch, int rank, const Beat *beat, double now_ms);
 void watch_leave(Watch *watch, int rank);
 
 /* This process was stopped for so long, and could hear nobody. */
 void watch_excuse(Watch *watch, double ms);
 
-/* Whether beats of this rank are overdue, though not yet by the timeout. */
+/* Whether beats of this rank are overdue, though not yet by the limit. */
 int watch_is_quiet(const Watch *watch, int rank, double now_ms);
 
+/* The shorter of the two limits, which silence must not exceed. */
+double watch_silence_ms(const WatchLimits *limits);
+
 /* 1 with the sentence that names who is lost and why; 0 while nobody is. */
-int watch_judge(const Watch *watch, char text[WATCH_TEXT_BYTES], double timeout_ms, double now_ms);
+int watch_judge(const Watch *watch, char text[WATCH_TEXT_BYTES], const WatchLimits *limits, double now_ms);
 
 #endif

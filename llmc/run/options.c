@@ -9,6 +9,8 @@
 #include "llmc/run/nanogpt.h"
 #include "llmc/run/option_table.h"
 
+enum { PORT_MAX = 65535 };
+
 void options_set_defaults(Options *options)
 {
     memset(options, 0, sizeof(*options));
@@ -188,8 +190,30 @@ ModelShape options_shape(const Options *options)
                         .n_embd = (int)options->n_embd};
 }
 
+int options_port_range(int *first, int *last, const Options *options, Error *error)
+{
+    int used = 0;
+    *first = *last = 0;
+    if (options->port_range[0] == '\0') {
+        return 0;
+    }
+    int count = sscanf(options->port_range, "%5d-%5d%n", first, last, &used);
+    if (count != 2 || options->port_range[used] || *first < 1 || *first > *last || *last > PORT_MAX) {
+        return error_set(
+            error,
+            "port_range=%.100s: expected FIRST-LAST, two ports from 1 to %d, the first not above "
+            "the last",
+            options->port_range, PORT_MAX);
+    }
+    return 0;
+}
+
 int options_check(const Options *options, Error *error)
 {
+    int first_port, last_port;
+    if (options_port_range(&first_port, &last_port, options, error) != 0) {
+        return -1;
+    }
     ModelShape shape = options_shape(options);
     if (model_shape_check(&shape, error) != 0) {
         return -1;

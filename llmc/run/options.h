@@ -52,7 +52,9 @@ typedef struct Options {
 
     int dtype, reduce;
     double bucket_cap_mb;
-    int64_t threads, check_interval, max_bad_steps, comm_timeout, trace;
+    int64_t threads, check_interval, max_bad_steps, trace;
+    int64_t comm_timeout, heartbeat_timeout, join_timeout;
+    OptionText port_range;
     int overlap, autotune;
     int cuda_graph;
     int share_gpus;
@@ -99,6 +101,9 @@ int options_parse(Options *options, int argc, char **argv, OptionErrors *errors)
 
 /* What must hold between options. -1 with *error. */
 int options_check(const Options *options, Error *error);
+
+/* port_range's ends; 0 and 0 where it is empty. -1 with *error. */
+int options_port_range(int *first, int *last, const Options *options, Error *error);
 
 /* By name, which must be one of the table's. */
 int options_is_given(const Options *options, const char *name);

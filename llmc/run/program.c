@@ -49,18 +49,33 @@ static void print_help(void)
     }
 }
 
+/* How ranks meet and wait for each other, which must be known before they do. */
+static void set_limits(const Options *options)
+{
+    int first_port, last_port;
+    comm_set_join_timeout((double)options->join_timeout);
+    comm_set_timeout((double)options->comm_timeout);
+    comm_set_heartbeat_timeout((double)options->heartbeat_timeout);
+    if (options_port_range(&first_port, &last_port, options, NULL) == 0) {
+        comm_set_port_range(first_port, last_port);
+    }
+}
+
 int program_run(const char *name, OpenDevice *open_device, int argc, char **argv)
 {
     Error error = {.text = ""};
     error_set_program(name);
     stop_install();
+    static Options options; /* not on a stack that may be small; nor is the run */
+    static OptionErrors errors;
+    int has_options = options_parse(&options, argc, argv, &errors) == 0;
+    if (has_options) {
+        set_limits(&options);
+    }
     if (comm_init(&argc, &argv, &error) != 0) {
         error_exit(error_exit_code(&error), "%s", error.text);
     }
-
-    static Options options; /* not on a stack that may be small; nor is the run */
-    static OptionErrors errors;
-    if (options_parse(&options, argc, argv, &errors) != 0) {
+    if (!has_options) { /* said when ranks know each other: by one of them, which ends all */
         option_errors_exit(&errors);
     }
     if (options.is_help) {
@@ -70,7 +85,6 @@ int program_run(const char *name, OpenDevice *open_device, int argc, char **argv
     }
 
     /* First of all: ranks with other options would open other devices, in other conversations. */
-    comm_set_timeout((double)options.comm_timeout);
     if (agree_on_options(&options, &error) != 0) {
         error_exit(error_exit_code(&error), "%s", error.text);
     }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "llmc/base/clock.h"
+#include "llmc/base/work.h"
 #include "llmc/comm/comm.h"
 #include "llmc/data/loader.h"
 #include "llmc/run/agree.h"
@@ -280,6 +281,7 @@ static int run_slots(Loop *loop, Error *error)
         }
         set_mark(loop, index, step);
         model->backend->train_slot(model->model, loop->next.tokens, loop->next.targets, &context);
+        work_add();
         loop->next.is_there = 0;
         set_mark(loop, index + 1, step);
         trace_add_marked(&loop->trace, "slot", step, trace_mark(index, step), trace_mark(index + 1, step));

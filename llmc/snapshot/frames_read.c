@@ -10,6 +10,7 @@
 
 #include "llmc/base/hash.h"
 #include "llmc/base/memory.h"
+#include "llmc/base/work.h"
 #include "llmc/snapshot/frames.h"
 #include "llmc/snapshot/frames_format.h"
 
@@ -60,6 +61,7 @@ static int fill(FrameReader *reader, uint64_t begin, uint64_t end, Error *error)
     size_t wanted = end - begin < SEAL_BLOCK_BYTES ? (size_t)(end - begin) : SEAL_BLOCK_BYTES;
     reader->in_used = 0;
     reader->in_count = 0;
+    work_add();
     while (reader->in_count < wanted) {
         ssize_t got = pread(reader->descriptor, reader->in + reader->in_count, wanted - reader->in_count,
                             (off_t)(begin + reader->in_count));

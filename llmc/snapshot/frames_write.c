@@ -4,6 +4,7 @@
 
 #include "llmc/base/hash.h"
 #include "llmc/base/memory.h"
+#include "llmc/base/work.h"
 #include "llmc/snapshot/frames.h"
 #include "llmc/snapshot/frames_format.h"
 
@@ -115,6 +116,7 @@ static int flush_block(FrameWriter *writer, Error *error)
     if (atomic_file_write(&writer->file, writer->space->out, writer->out_used, error) != 0) {
         return -1;
     }
+    work_add();
     writer->hash = hash_bytes(writer->space->out, writer->out_used, writer->hash);
     writer->file_bytes += writer->out_used;
     writer->out_used = 0;

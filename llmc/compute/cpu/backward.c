@@ -1,6 +1,7 @@
 #include <math.h>
 #include <omp.h>
 
+#include "llmc/base/work.h"
 #include "llmc/compute/cpu/classifier.h"
 #include "llmc/compute/cpu/columns.h"
 #include "llmc/compute/cpu/cpu_model.h"
@@ -52,6 +53,7 @@ static void backward_head(Model *model, const int32_t *targets, const SlotContex
     for (int64_t first = 0; first < BT; first += model->chunk_rows) {
         int rows = (int)(BT - first < model->chunk_rows ? BT - first : model->chunk_rows);
         cpu_model_logits(model, first, rows);
+        work_add();
         Classifier classifier = {.losses = model->losses + first,
                                  .d_logits = model->d_logits,
                                  .logits = model->logits,
@@ -277,6 +279,7 @@ void cpu_model_train_slot(Model *model, const int32_t *tokens, const int32_t *ta
         backward_mlp(model, l, offset, context);
         backward_attention(model, l, offset, context);
         range_done(offset, count, context);
+        work_add();
     }
     backward_embedding(model, tokens, context);
 }

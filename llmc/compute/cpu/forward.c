@@ -1,3 +1,4 @@
+#include "llmc/base/work.h"
 #include "llmc/compute/cpu/classifier.h"
 #include "llmc/compute/cpu/cpu_model.h"
 #include "llmc/compute/cpu/layernorm.h"
@@ -47,6 +48,7 @@ void cpu_model_forward(Model *model, const int32_t *tokens, const SlotContext *c
                       model_vector(model, params_wpe_index()), B, T, shape->n_embd, &dropout);
     for (int l = 0; l < L; l++) {
         forward_block(model, l, l + 1 < L ? model->blocks[l + 1].residual : model->final_residual, context);
+        work_add();
     }
     int lnf = params_lnf_weight_index(&model->table);
     layernorm_forward(model->final_ln, model->final_mean, model->final_rstd, model->final_residual,
@@ -73,6 +75,7 @@ double cpu_model_evaluate(Model *model, const int32_t *tokens, const int32_t *ta
     for (int64_t first = 0; first < BT; first += model->chunk_rows) {
         int rows = (int)(BT - first < model->chunk_rows ? BT - first : model->chunk_rows);
         cpu_model_logits(model, first, rows);
+        work_add();
         for (int64_t row = 0; logits && row < rows; row++) {
             memcpy(logits + (first + row) * V, model->logits + row * model->Vp, (size_t)V * sizeof(float));
         }
