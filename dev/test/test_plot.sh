@@ -143,7 +143,8 @@ if command -v gnuplot >/dev/null; then
     plot -o a.svg run
     found=0
     for text in 'run: 124M parameters on openwebtext, fp32, 2 ranks, cpu' 'Loss over tokens' \
-        'Loss over time' Throughput 'Communication between ranks' 'GPT-2 124M as released (3.12)' 'validation loss'; do
+        'Loss over time' Throughput 'Communication between ranks' 'GPT-2 124M as released (3.12)' \
+        'validation loss'; do
         grep -qF "$text" a.svg || { found=1 && echo "# not in the picture: $text"; }
     done
     [ $code -eq 0 ] && [ $found -eq 0 ]
