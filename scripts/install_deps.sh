@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Install what the programs need from the packages of Debian or Ubuntu: only what is missing, and saying what.
-#   scripts/install_deps.sh [--test] [--book]
+#   scripts/install_deps.sh [--test] [--book] [--plot]
 #       --test   also what the tests need
 #       --book   also the text of the King James Bible, for scripts/quickstart.sh
+#       --plot   also what scripts/plot.sh draws pictures with
 # MPI=0 leaves Open MPI out. Without root (or sudo that asks for no password) nothing is installed: the one
 # line to run is printed, and the exit code is 1.
 set -euo pipefail
@@ -12,13 +13,14 @@ packages=(gcc libc6-dev binutils make libzstd-dev libjansson-dev libarchive-dev 
 for argument in "$@"; do
     case $argument in
     --test) packages+=(g++ python3 libcmocka-dev zstd zip xz-utils bzip2) ;;
+    --plot) packages+=(gnuplot-nox) ;;
     --book) packages+=(bible-kjv bible-kjv-text) ;;
     -h | --help)
         sed -n '2,/^set /s/^# \{0,1\}//p' "$0"
         exit 0
         ;;
     *)
-        echo "install_deps.sh: $argument: expected --test, --book or --help" >&2
+        echo "install_deps.sh: $argument: expected --test, --book, --plot or --help" >&2
         exit 1
         ;;
     esac

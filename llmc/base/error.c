@@ -16,6 +16,7 @@ static const char *program_name = "train_gpt2";
 static int rank_number = -1;
 static char rank_host[64];
 static void (*abort_hook)(int exit_code);
+static void (*line_hook)(void);
 static pthread_mutex_t way_out_lock = PTHREAD_MUTEX_INITIALIZER;
 static char way_out[ERROR_WAY_OUT_BYTES] = "no snapshot was written yet; run again";
 
@@ -112,6 +113,18 @@ void error_set_abort_hook(void (*hook)(int exit_code))
     abort_hook = hook;
 }
 
+void error_set_line_hook(void (*hook)(void))
+{
+    line_hook = hook;
+}
+
+static void call_line_hook(void)
+{
+    if (line_hook) {
+        line_hook();
+    }
+}
+
 enum { FLUSH_TRIES = 100 };
 
 /* The first thread to fail goes on; what the others would say follows from it, and they wait for the end. A
@@ -135,6 +148,7 @@ static void claim_end(int exit_code)
 static void __attribute__((noreturn)) end_program(int exit_code)
 {
     int tries = 0;
+    call_line_hook();
     while (ftrylockfile(stdout) != 0 && ++tries < FLUSH_TRIES) {
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }
@@ -153,6 +167,7 @@ static void __attribute__((noreturn)) end_program(int exit_code)
 static void print_line(char *line)
 {
     format_printable(line);
+    call_line_hook();
     fprintf(stderr, "%s\n", line);
 }
 

@@ -57,6 +57,10 @@ void error_way_out(char text[ERROR_WAY_OUT_BYTES]);
 /* Called by error_exit and CHECK before the process ends; comm sets it to abort the other ranks. */
 void error_set_abort_hook(void (*hook)(int exit_code));
 
+/* Called before a line is printed on stderr, and before the program ends, from whichever thread: the run
+ * removes what it keeps at the bottom of the terminal. */
+void error_set_line_hook(void (*hook)(void));
+
 /* Print `program: text` (of several ranks: `program: [rank r host] text`) as one line on stderr. */
 void error_print(const char *format, ...) PRINTF_LIKE(1, 2);
 

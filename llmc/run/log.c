@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -12,6 +13,7 @@
 #include "llmc/base/format.h"
 #include "llmc/base/memory.h"
 #include "llmc/run/json_text.h"
+#include "llmc/run/status_line.h"
 
 enum { NUMBER_BYTES = 32, TAIL_BYTES = 1 << 16 };
 
@@ -132,6 +134,7 @@ static void end_line(Log *log)
 
 void log_release(Log *log)
 {
+    tensorboard_release(&log->board);
     if (log->file) {
         if (log->waiting_bytes > 0 && write_waiting(log) != 0) {
             error_print("%s: cannot write: %s; the last events are lost", log->path, strerror(errno));
@@ -142,6 +145,13 @@ void log_release(Log *log)
         close(log->descriptor);
     }
     memset(log, 0, sizeof(*log));
+}
+
+/* Before a line that stays. */
+static int has_console(const Log *log)
+{
+    status_line_clear();
+    return log->console != NULL;
 }
 
 /* `,"name":1.5` */
@@ -199,7 +209,7 @@ void log_start(Log *log, const LogStart *start)
 
 void log_reducer(Log *log, int64_t iter, const char *name)
 {
-    if (!log->console) {
+    if (!has_console(log)) {
         return;
     }
     fprintf(log->console, "gradients: summed over ranks by %s\n", name);
@@ -239,7 +249,7 @@ static const char *print_line(FILE *out, const char *text)
 
 void log_plans(Log *log, int64_t iter, const char *text, int is_repeated)
 {
-    if (!log->console) {
+    if (!has_console(log)) {
         return;
     }
     int products = -1;
@@ -264,9 +274,37 @@ void log_plans(Log *log, int64_t iter, const char *text, int is_repeated)
     }
 }
 
+/* TensorBoard's curves; what is not measured has none. */
+static void add_step_points(Log *log, const LogStep *step)
+{
+    TensorBoardValue values[] = {{"train/loss", step->loss},
+                                 {"train/lr", step->learning_rate},
+                                 {"train/norm", step->norm},
+                                 {"speed/ms", step->ms},
+                                 {"speed/tok_per_s", step->tokens_per_second},
+                                 {"speed/mfu", step->mfu},
+                                 {"comm/comm_ms", step->comm_ms},
+                                 {"comm/exposed_ms", step->exposed_ms}};
+    enum { ALWAYS = 5, ALL = sizeof(values) / sizeof(values[0]) };
+    int count = ALWAYS;
+    for (int i = ALWAYS; i < ALL; i++) {
+        int is_measured = i == ALWAYS ? step->mfu > 0 : step->comm_ms > 0;
+        if (is_measured) {
+            values[count++] = values[i];
+        }
+    }
+    tensorboard_add(&log->board, step->iter, values, count);
+}
+
+static void add_eval_points(Log *log, int64_t iter, double train_loss, double val_loss)
+{
+    tensorboard_add(&log->board, iter,
+                    (TensorBoardValue[]){{"eval/train_loss", train_loss}, {"eval/val_loss", val_loss}}, 2);
+}
+
 void log_step(Log *log, const LogStep *step)
 {
-    if (!log->console) {
+    if (!has_console(log)) {
         return;
     }
     char rate[NUMBER_BYTES];
@@ -292,11 +330,12 @@ void log_step(Log *log, const LogStep *step)
         }
         end_line(log);
     }
+    add_step_points(log, step);
 }
 
 void log_skip(Log *log, int64_t iter, const char *reason)
 {
-    if (!log->console) {
+    if (!has_console(log)) {
         return;
     }
     fprintf(log->console, "iter %" PRId64 ": update skipped: %s\n", iter, reason);
@@ -310,7 +349,7 @@ void log_skip(Log *log, int64_t iter, const char *reason)
 
 void log_eval(Log *log, int64_t iter, double train_loss, double val_loss, double left_ms)
 {
-    if (!log->console) {
+    if (!has_console(log)) {
         return;
     }
     fprintf(log->console, "step %" PRId64 ": train loss %.4f, val loss %.4f", iter, train_loss, val_loss);
@@ -321,11 +360,12 @@ void log_eval(Log *log, int64_t iter, double train_loss, double val_loss, double
         add_number(log, "val_loss", (float)val_loss);
         end_line(log);
     }
+    add_eval_points(log, iter, train_loss, val_loss);
 }
 
 void log_snapshot(Log *log, int64_t iter, const char *file, uint64_t bytes, double stall_ms, double write_ms)
 {
-    if (!log->console) {
+    if (!has_console(log)) {
         return;
     }
     char size[NUMBER_BYTES];
@@ -355,7 +395,7 @@ void log_snapshot_failed(Log *log, int64_t iter, const char *file, const char *r
 
 void log_dropped(Log *log, int64_t iter, const char *file, const char *reason)
 {
-    if (!log->console) {
+    if (!has_console(log)) {
         return;
     }
     fprintf(log->console, "snapshot %s: not kept: %s\n", file, reason);
@@ -371,7 +411,7 @@ void log_dropped(Log *log, int64_t iter, const char *file, const char *reason)
 
 void log_end(Log *log, int64_t iter, uint64_t weights_hash, const char *reason)
 {
-    if (!log->console) {
+    if (!has_console(log)) {
         return;
     }
     if (log->file) {
@@ -385,7 +425,7 @@ void log_end(Log *log, int64_t iter, uint64_t weights_hash, const char *reason)
     fflush(log->console);
 }
 
-int log_has_eval(const char *out_dir, int64_t iter)
+int log_find_eval(double *train_loss, double *val_loss, const char *out_dir, int64_t iter)
 {
     char path[PATH_BYTES_MAX], wanted[64];
     if (path_join(path, out_dir, "log.jsonl", NULL) != 0) {
@@ -399,11 +439,31 @@ int log_has_eval(const char *out_dir, int64_t iter)
     if (fseek(file, -TAIL_BYTES, SEEK_END) != 0) {
         rewind(file); /* shorter than that */
     }
-    char *tail = memory_alloc(TAIL_BYTES, 1, "end of log.jsonl");
+    char *tail = memory_alloc_zeroed(TAIL_BYTES + 1, 1, "end of log.jsonl");
     size_t bytes = fread(tail, 1, TAIL_BYTES, file);
     fclose(file);
-    int wanted_bytes = snprintf(wanted, sizeof(wanted), "{\"event\":\"eval\",\"iter\":%" PRId64 ",", iter);
-    int is_found = memmem(tail, bytes, wanted, (size_t)wanted_bytes) != NULL;
+    size_t wanted_bytes =
+        (size_t)snprintf(wanted, sizeof(wanted), "{\"event\":\"eval\",\"iter\":%" PRId64 ",", iter);
+    const char *line = memmem(tail, bytes, wanted, wanted_bytes);
+    if (line) {
+        *train_loss = *val_loss = NAN;
+        sscanf(line + wanted_bytes, "\"train_loss\":%lf,\"val_loss\":%lf", train_loss, val_loss);
+    }
     memory_free(tail);
-    return is_found;
+    return line != NULL;
+}
+
+int log_has_eval(const char *out_dir, int64_t iter)
+{
+    double train_loss, val_loss;
+    return log_find_eval(&train_loss, &val_loss, out_dir, iter);
+}
+
+void log_open_tensorboard(Log *log, const char *out_dir, int64_t first_step)
+{
+    double train_loss, val_loss;
+    tensorboard_init(&log->board, out_dir, first_step);
+    if (first_step > 0 && log_find_eval(&train_loss, &val_loss, out_dir, first_step)) {
+        add_eval_points(log, first_step, train_loss, val_loss);
+    }
 }

@@ -14,6 +14,7 @@
 #include "llmc/base/error.h"
 #include "llmc/base/file.h"
 #include "llmc/run/options.h"
+#include "llmc/run/tensorboard.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -32,6 +33,7 @@ typedef struct Log {
     int is_half;      /* the first of them is written in part */
     int64_t left_out; /* events that did not fit */
     int is_failed;    /* the last attempt failed, which was said */
+    TensorBoard board;
 } Log;
 
 enum { LOG_WAITING_BYTES = 1 << 20 };
@@ -39,6 +41,10 @@ enum { LOG_WAITING_BYTES = 1 << 20 };
 /* Append to out_dir/log.jsonl, making out_dir; out_dir NULL: console only. -1 with *error. */
 int log_init(Log *log, const char *out_dir, Error *error);
 void log_release(Log *log);
+
+/* Write the curves of steps and evaluations for TensorBoard too. The run goes on from `first_step` updates;
+ * what log.jsonl says of their evaluation is told again. */
+void log_open_tensorboard(Log *log, const char *out_dir, int64_t first_step);
 
 typedef struct LogStart {
     const char *version;
@@ -77,14 +83,16 @@ void log_eval(Log *log, int64_t iter, double train_loss, double val_loss, double
 void log_snapshot(Log *log, int64_t iter, const char *file, uint64_t bytes, double stall_ms, double write_ms);
 /* A snapshot that could not be written; reason as on stderr. No console line. */
 void log_snapshot_failed(Log *log, int64_t iter, const char *file, const char *reason);
-/* Always the last line. */
 /* A snapshot that was begun and not kept. */
 void log_dropped(Log *log, int64_t iter, const char *file, const char *reason);
+/* Always the last line. */
 void log_end(Log *log, int64_t iter, uint64_t weights_hash, const char *reason);
 
 /* Whether the log's last lines hold the evaluation after `iter` updates: a run that was stopped while it
  * evaluated does it again, one that was stopped later does not. */
 int log_has_eval(const char *out_dir, int64_t iter);
+/* The same, with its losses: NAN where they were not finite. */
+int log_find_eval(double *train_loss, double *val_loss, const char *out_dir, int64_t iter);
 
 /* "45s", "3m 20s", "2h 03m", "5d 03h" into a buffer of 32 bytes, which it returns. */
 char *format_duration(char *buffer, double ms);

@@ -57,6 +57,10 @@ const OptionSpec option_specs[] = {
     INTEGER("run", RUN, keep_snapshots, "2", 1, COUNT_MAX, "newest snapshots that are kept"),
     INTEGER("run", RUN, milestone_interval, "0", 0, STEPS_MAX,
             "snapshots of steps that this divides are kept for good; 0: none"),
+    BOOL("run", RUN, tensorboard, "false",
+         "also write out_dir/events.out.tfevents.*, which TensorBoard draws"),
+    BOOL("run", RUN, status_line, "true",
+         "on a terminal, a line below all others that tells how the run stands; elsewhere there is none"),
     INTEGER("run", RESULT, seed, "1337", 0, SEED_MAX, "of initial weights, data order, dropout, sampling"),
 
     TEXT("data", RUN, dataset, "openwebtext", "reads data/NAME/train*.bin and val*.bin"),

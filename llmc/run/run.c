@@ -19,6 +19,7 @@
 #include "llmc/run/notices.h"
 #include "llmc/run/origin.h"
 #include "llmc/run/sample.h"
+#include "llmc/run/status_line.h"
 #include "llmc/run/stop.h"
 #include "llmc/snapshot/export.h"
 #include "llmc/snapshot/snapshot.h"
@@ -161,7 +162,16 @@ static int open_log(Run *run, const Origin *origin, Error *error)
         }
         folder_lock_release(&lock);
     }
-    return log_init(&run->log, is_written ? options->out_dir : NULL, error);
+    if (log_init(&run->log, is_written ? options->out_dir : NULL, error) != 0) {
+        return -1;
+    }
+    if (run->is_training && options->tensorboard) {
+        log_open_tensorboard(&run->log, options->out_dir, run->step);
+    }
+    if (run->is_training && options->status_line) {
+        status_line_open();
+    }
+    return 0;
 }
 
 static int64_t sample_count(const Options *options)
@@ -376,6 +386,7 @@ int run_evaluate(Run *run, double left_ms, Error *error)
                          .rank = run->rank,
                          .rank_count = run->rank_count};
     EvaluateResult result;
+    status_line_say("evaluating ..");
     if (evaluate(&result, &args, error) != 0) {
         return -1;
     }

@@ -11,6 +11,7 @@
 
 #include "llmc/base/error.h"
 #include "llmc/comm/comm.h"
+#include "llmc/run/status_line.h"
 
 static atomic_int stop_signal; /* the one that asked this process for the end, 0 until then */
 static atomic_int is_orderly;  /* the run has begun: there is something to finish */
@@ -38,6 +39,7 @@ static void awaited_signals(sigset_t *set)
 static void end_by_signal(int signal_number)
 {
     sigset_t set;
+    status_line_clear();
     sigemptyset(&set);
     sigaddset(&set, signal_number);
     signal(signal_number, SIG_DFL);

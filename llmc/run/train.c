@@ -12,6 +12,7 @@
 #include "llmc/run/agree.h"
 #include "llmc/run/reduction.h"
 #include "llmc/run/schedule.h"
+#include "llmc/run/status_line.h"
 #include "llmc/run/stop.h"
 #include "llmc/run/trace.h"
 
@@ -146,14 +147,34 @@ static double buckets_ms(const ReducerTimes *times)
     return sum;
 }
 
+static double step_tokens(const Options *options)
+{
+    return (double)options->gradient_accumulation_steps * (double)options->batch_size *
+           (double)options->block_size;
+}
+
+/* How the run stands once the pending update is over. */
+static void show_status(const Loop *loop, double loss, double ms)
+{
+    const Options *options = &loop->run->options;
+    int64_t made = loop->pending.iter + 1, interval = options->snapshot_interval;
+    int64_t left = options->max_iters - made;
+    int64_t until_snapshot = interval > 0 ? interval - made % interval : -1;
+    Status status = {.made = made,
+                     .max_iters = options->max_iters,
+                     .loss = loss,
+                     .tokens_per_second = step_tokens(options) / ms * 1e3,
+                     .left_ms = time_left_ms(loop, made),
+                     .snapshot_iters = until_snapshot < left ? until_snapshot : left};
+    status_line_show(&status);
+}
+
 static void log_update(Loop *loop, const StepResult *result, double ms, const ReducerTimes *times)
 {
     Run *run = loop->run;
     const Options *options = &run->options;
     int64_t iter = loop->pending.iter;
-    double tokens = (double)options->gradient_accumulation_steps * (double)options->batch_size *
-                    (double)options->block_size;
-    double rate = tokens / ms * 1e3;
+    double rate = step_tokens(options) / ms * 1e3;
     double peak = loop->facts.peak_flops * run->rank_count;
     double flops = model_shape_flops_per_token(&run->model.table.shape, (int)options->block_size);
     LogStep line = {.iter = iter,
@@ -200,6 +221,7 @@ static void finish_pending(Loop *loop)
         log_update(loop, &result, loop->result_ms - begin_ms, &times);
     }
     run_log_plans_notice(run, iter);
+    show_status(loop, result.loss, loop->result_ms - begin_ms);
     if (loop->timed_ms == 0) {
         loop->timed_ms = loop->result_ms;
         loop->timed_step = iter + 1;
@@ -453,7 +475,9 @@ int train(EndReason *reason, Run *run, Error *error)
     if (status == 0 && *reason == END_SIGNAL) {
         run_save(run);
     }
+    status_line_say("waiting for the last snapshot ..");
     run_save_finish(run);
+    status_line_clear();
     Error trace_error;
     if (status == 0 && trace_write(&loop.trace, options->out_dir, &trace_error) != 0) {
         error_print("%s; the run goes on without its trace", trace_error.text);
