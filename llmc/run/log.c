@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "llmc/base/format.h"
+#include "llmc/base/math.h"
 #include "llmc/base/memory.h"
 #include "llmc/run/json_text.h"
 
@@ -323,6 +324,48 @@ void log_eval(Log *log, int64_t iter, double train_loss, double val_loss, double
     }
 }
 
+void log_eval_only(Log *log, int64_t iter, int has_train, double train_loss, double val_loss)
+{
+    if (!log->console) {
+        return;
+    }
+    double perplexity = math_exp(val_loss);
+    if (has_train) {
+        fprintf(log->console, "step %" PRId64 ": train loss %.4f, val loss %.4f\n", iter, train_loss,
+                val_loss);
+    }
+    fprintf(log->console, "val loss %.4f, perplexity %.2f\n", val_loss, perplexity);
+    fflush(log->console);
+    if (log->file) {
+        fprintf(log->file, "{\"event\":\"eval\",\"iter\":%" PRId64, iter);
+        if (has_train) {
+            add_number(log, "train_loss", (float)train_loss);
+        }
+        add_number(log, "val_loss", (float)val_loss);
+        add_number(log, "perplexity", perplexity);
+        end_line(log);
+    }
+}
+
+void log_hellaswag(Log *log, int64_t iter, int64_t correct, int64_t items, double loss)
+{
+    if (!log->console) {
+        return;
+    }
+    double accuracy = (double)correct / (double)items;
+    fprintf(log->console, "step %" PRId64 ": hellaswag %.4f (%" PRId64 "/%" PRId64 ")\n", iter, accuracy,
+            correct, items);
+    fflush(log->console);
+    if (log->file) {
+        fprintf(log->file,
+                "{\"event\":\"hellaswag\",\"iter\":%" PRId64 ",\"correct\":%" PRId64 ",\"items\":%" PRId64,
+                iter, correct, items);
+        add_number(log, "accuracy", accuracy);
+        add_number(log, "loss", (float)loss);
+        end_line(log);
+    }
+}
+
 void log_snapshot(Log *log, int64_t iter, const char *file, uint64_t bytes, double stall_ms, double write_ms)
 {
     if (!log->console) {
@@ -385,7 +428,7 @@ void log_end(Log *log, int64_t iter, uint64_t weights_hash, const char *reason)
     fflush(log->console);
 }
 
-int log_has_eval(const char *out_dir, int64_t iter)
+int log_has_event(const char *out_dir, const char *event, int64_t iter)
 {
     char path[PATH_BYTES_MAX], wanted[64];
     if (path_join(path, out_dir, "log.jsonl", NULL) != 0) {
@@ -402,7 +445,8 @@ int log_has_eval(const char *out_dir, int64_t iter)
     char *tail = memory_alloc(TAIL_BYTES, 1, "end of log.jsonl");
     size_t bytes = fread(tail, 1, TAIL_BYTES, file);
     fclose(file);
-    int wanted_bytes = snprintf(wanted, sizeof(wanted), "{\"event\":\"eval\",\"iter\":%" PRId64 ",", iter);
+    int wanted_bytes =
+        snprintf(wanted, sizeof(wanted), "{\"event\":\"%s\",\"iter\":%" PRId64 ",", event, iter);
     int is_found = memmem(tail, bytes, wanted, (size_t)wanted_bytes) != NULL;
     memory_free(tail);
     return is_found;
