@@ -101,8 +101,8 @@ static void check_loss(const char *where, float found, const float *logits, int 
                 FP32_ROUNDING * (keys + 100 + V) * fmax(largest, 1));
 }
 
-/* A batch of other rows than the model was made for, of all that fit and of fewer: the losses are those of the
- * logits that evaluate gives; and the model is then what it was. */
+/* A batch of other rows than the model was made for, of all that fit and of fewer: the losses are those of
+ * the logits that evaluate gives; and the model is then what it was. */
 static void test_losses_of_shorter_rows(void **state)
 {
     (void)state;

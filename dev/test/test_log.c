@@ -229,7 +229,7 @@ static void test_other_events(void **state)
     json_decref(json);
 }
 
-/* Evaluation alone tells the perplexity, with or without a training loss; HellaSwag follows any evaluation. */
+/* Evaluation alone tells the perplexity, with or without a training loss. */
 static void test_evaluation_events(void **state)
 {
     (void)state;

@@ -147,8 +147,8 @@ typedef struct Backend {
     /* Mean loss of one batch without dropout; logits (B,T,V) fp32 are written unless NULL. */
     double (*evaluate)(Model *model, const int32_t *tokens, const int32_t *targets, float *logits);
 
-    /* The loss of each token of a batch of another form, without dropout. The batch has at most B*T tokens, its
-     * rows at most T. What follows a token in its row does not change the token's loss.
+    /* The loss of each token of a batch of another form, without dropout. The batch has at most B*T tokens,
+     * its rows at most T. What follows a token in its row does not change the token's loss.
      *   losses (rows,row_tokens) fp32 =     tokens, targets (rows,row_tokens) int32 */
     void (*losses)(Model *model, float *losses, const int32_t *tokens, const int32_t *targets, int rows,
                    int row_tokens);

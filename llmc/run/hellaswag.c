@@ -7,8 +7,9 @@
 #include "llmc/comm/comm.h"
 #include "llmc/run/stop.h"
 
-/* Items are far shorter than most models' rows. So batches have the model's B*T tokens, but in rows of T, T/2,
- * T/4 .. tokens, as far as these are whole: an item is in rows of the shortest width that holds its endings.
+/* Items are far shorter than most models' rows. So batches have the model's B*T tokens, but in rows of T,
+ * T/2, T/4 .. tokens, as far as these are whole: an item is in rows of the shortest width that holds its
+ * endings.
  * Products have the same shapes then as in training.
  *
  * A unit is the least number of whole batches that holds whole items: four rows of each, item by item. Units

@@ -5,7 +5,8 @@
  * The model sees at most block_size tokens. Where context and ending have more, the beginning of the context
  * is left out; an ending that is too long by itself is scored by its last block_size tokens.
  *
- * Which items share a batch, and where they lie in it, does not depend on the number of ranks; nor do results.
+ * Which items share a batch, and where they lie in it, does not depend on the number of ranks; nor do the
+ * results.
  */
 #ifndef LLMC_RUN_HELLASWAG_H
 #define LLMC_RUN_HELLASWAG_H

@@ -92,9 +92,10 @@ static int open_splits(DataSet **train, DataSet **val, const Options *options, S
         data_set_free(*train);
         *train = NULL;
         size_t used = error ? strlen(error->text) : 0;
-        if (error && !options->eval_only) {
-            snprintf(error->text + used, sizeof(error->text) - used,
-                     "; or --eval_interval=0 trains without evaluation");
+        if (error) {
+            snprintf(error->text + used, sizeof(error->text) - used, "%s",
+                     options->eval_only ? options->val_data[0] ? "" : "; or --val_data=FILE names another"
+                                        : "; or --eval_interval=0 trains without evaluation");
         }
         return -1;
     }
