@@ -1,5 +1,5 @@
-/* The CUDA model as a whole where its operations alone cannot tell: sampling from a long context, and the
- * limits at which it is refused. */
+/* The CUDA model as a whole where its operations alone cannot tell: sampling from a long context, losses of
+ * batches of other forms, and the limits at which it is refused. */
 #include "dev/ops/test_cuda.cuh"
 
 #include "llmc/compute/cuda/cuda_model.cuh"
@@ -89,6 +89,53 @@ static void test_chunks_of_logits(void **state)
     cuda_model_release(model);
 }
 
+/* log(sum of exp(logits)) - logits[target], and how far fp32 may be off: a rounding for each of the terms. */
+static void check_loss(const char *where, float found, const float *logits, int target, int V, int keys)
+{
+    double sum = 0, largest = 0;
+    for (int i = 0; i < V; i++) {
+        sum += exp((double)logits[i]);
+        largest = fmax(largest, fabs(logits[i]));
+    }
+    check_close(where, "losses", 0, found, log(sum) - logits[target],
+                FP32_ROUNDING * (keys + 100 + V) * fmax(largest, 1));
+}
+
+/* A batch of other rows than the model was made for, of all that fit and of fewer: the losses are those of
+ * the logits that evaluate gives; and the model is then what it was. */
+static void test_losses_of_shorter_rows(void **state)
+{
+    (void)state;
+    const int B = 2, T = 96, V = 40, forms[][2] = {{2, 96}, {6, 32}, {3, 64}, {1, 96}, {5, 17}, {192, 1}};
+    ModelConfig config = config_of(T, T);
+    config.batch_size = B;
+    Model *model = create(&config);
+    std::vector<int32_t> tokens((size_t)(B * T)), targets((size_t)(B * T)), first(tokens), second(targets);
+    for (int i = 0; i < B * T; i++) {
+        tokens[(size_t)i] = (i * 7 + i * i % 11) % V;
+        targets[(size_t)i] = (i * 5 + i * i % 13) % V;
+    }
+    Floats logits((size_t)(B * T * V)), losses((size_t)(B * T));
+    double mean = cuda_model_evaluate(model, tokens.data(), targets.data(), logits.data());
+    for (const int(&form)[2] : forms) { /* every row is the beginning of one of the two */
+        int rows = form[0], row_tokens = form[1];
+        char where[60];
+        snprintf(where, sizeof(where), "%d rows of %d", rows, row_tokens);
+        for (int i = 0; i < rows * row_tokens; i++) {
+            size_t from = (size_t)(i / row_tokens % B * T + i % row_tokens);
+            first[(size_t)i] = tokens[from];
+            second[(size_t)i] = targets[from];
+        }
+        cuda_model_losses(model, losses.data(), first.data(), second.data(), rows, row_tokens);
+        for (int i = 0; i < rows * row_tokens; i++) {
+            int from = i / row_tokens % B * T + i % row_tokens;
+            check_loss(where, losses[(size_t)i], &logits[(size_t)from * V], targets[(size_t)from], V, T);
+        }
+    }
+    assert_true(cuda_model_evaluate(model, tokens.data(), targets.data(), NULL) == mean);
+    cuda_model_release(model);
+}
+
 static void test_too_long_rows_are_refused(void **state)
 {
     (void)state;
@@ -105,8 +152,8 @@ static void test_too_long_rows_are_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_decoding_a_long_context),
-                                       cmocka_unit_test(test_chunks_of_logits),
-                                       cmocka_unit_test(test_too_long_rows_are_refused)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_decoding_a_long_context), cmocka_unit_test(test_chunks_of_logits),
+        cmocka_unit_test(test_losses_of_shorter_rows), cmocka_unit_test(test_too_long_rows_are_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

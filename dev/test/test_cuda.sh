@@ -212,6 +212,18 @@ for program in train_gpt2 train_gpt2cu_host; do
 done
 [ -s train_gpt2.eval ] && cmp train_gpt2.eval train_gpt2cu_host.eval >stderr
 result $? "the same losses in evaluation"
+"$root/dev/test/hellaswag/make_items.py" items.bin 50 129
+answers() { # the accuracy and the mean loss of right endings
+    sed -n 's/.*"event":"hellaswag",.*"accuracy":\(.*\),"loss":\(.*\)}/\1 \2/p' "$1/log.jsonl"
+}
+for program in train_gpt2 train_gpt2cu_host train_gpt2cu_checked; do
+    run $program swag-$program --dtype=fp32 --init_from=cpu-fp32/step-00000030.snap --eval_only=true \
+        --hellaswag=items.bin
+    paste -d' ' <(answers swag-train_gpt2) <(answers swag-$program) >stdout
+    [ $code -eq 0 ] && awk -v bound=${bounds_fp32[0]} '
+        { d = ($2 - $4) / $2; exit !(NF == 4 && NR == 1 && $1 == $3 && d < bound && -d < bound) }' stdout
+    result $? "$program: the same answers to HellaSwag, and the same losses"
+done
 [ -s train_gpt2.sample ] && cmp train_gpt2.sample train_gpt2cu_host.sample >stderr
 result $? "the same samples, drawn with a key-value cache"
 

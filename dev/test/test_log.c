@@ -229,6 +229,46 @@ static void test_other_events(void **state)
     json_decref(json);
 }
 
+/* Evaluation alone tells the perplexity, with or without a training loss. */
+static void test_evaluation_events(void **state)
+{
+    (void)state;
+    Captured captured;
+    remove_log();
+    open_captured(&captured);
+    log_eval_only(&captured.log, 7, 1, 3.25, 3.5);
+    log_eval_only(&captured.log, 7, 0, NAN, 3.123456789);
+    log_eval_only(&captured.log, 7, 0, NAN, NAN);
+    log_hellaswag(&captured.log, 2000, 2957, 10042, 3.25);
+    close_captured(&captured);
+    assert_string_equal(captured.console, "step 7: train loss 3.2500, val loss 3.5000\n"
+                                          "val loss 3.5000, perplexity 33.12\n"
+                                          "val loss 3.1235, perplexity 22.72\n"
+                                          "val loss nan, perplexity nan\n"
+                                          "step 2000: hellaswag 0.2945 (2957/10042)\n");
+    free(captured.console);
+    json_t *json = read_line(0);
+    assert_true(number_of(json, "train_loss") == 3.25 && number_of(json, "val_loss") == 3.5);
+    assert_true(fabs(number_of(json, "perplexity") - exp(3.5)) < 1e-7);
+    json_decref(json);
+    json = read_line(1);
+    assert_null(json_object_get(json, "train_loss"));
+    assert_true((float)number_of(json, "val_loss") == 3.123456789f);
+    assert_true(fabs(number_of(json, "perplexity") - exp(3.123456789)) < 1e-7);
+    json_decref(json);
+    json = read_line(2);
+    assert_true(json_is_null(json_object_get(json, "perplexity")));
+    json_decref(json);
+    json = read_line(3);
+    assert_string_equal(json_string_value(json_object_get(json, "event")), "hellaswag");
+    assert_int_equal((int)number_of(json, "correct"), 2957);
+    assert_int_equal((int)number_of(json, "items"), 10042);
+    assert_true(fabs(number_of(json, "accuracy") - 2957 / 10042.0) < 1e-9);
+    assert_true(number_of(json, "loss") == 3.25);
+    json_decref(json);
+    assert_true(log_has_event(folder, "hellaswag", 2000) && !log_has_event(folder, "eval", 2000));
+}
+
 /* Half a line of a killed run stays alone: the next run's lines are whole. */
 static void test_append_after_half_a_line(void **state)
 {
@@ -238,9 +278,10 @@ static void test_append_after_half_a_line(void **state)
     FILE *file = fopen(path, "w");
     fputs("{\"event\":\"eval\",\"iter\":20,\"train_loss\":1,\"val_loss\":1}\n{\"event\":\"st", file);
     fclose(file);
-    assert_true(log_has_eval(folder, 20));
-    assert_false(log_has_eval(folder, 2));
-    assert_false(log_has_eval(folder, 200));
+    assert_true(log_has_event(folder, "eval", 20));
+    assert_false(log_has_event(folder, "eval", 2));
+    assert_false(log_has_event(folder, "eval", 200));
+    assert_false(log_has_event(folder, "hellaswag", 20));
     Captured captured;
     open_captured(&captured);
     log_skip(&captured.log, 21, "x");
@@ -257,7 +298,7 @@ static void test_append_after_half_a_line(void **state)
     assert_int_equal((int)number_of(json, "iter"), 22);
     json_decref(json);
     remove_log();
-    assert_false(log_has_eval(folder, 20));
+    assert_false(log_has_event(folder, "eval", 20));
 }
 
 static void end_line_of(Captured *captured, int64_t iter)
@@ -437,6 +478,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_step),
         cmocka_unit_test(test_other_events),
+        cmocka_unit_test(test_evaluation_events),
         cmocka_unit_test(test_append_after_half_a_line),
         cmocka_unit_test(test_full_disk_glues_no_events),
         cmocka_unit_test(test_disk_that_stays_full),

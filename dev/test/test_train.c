@@ -174,11 +174,11 @@ static void test_best_loss_is_the_lowest(void **state)
     Run *run = &fixture->run;
     run->options.eval_iters = 4;
     Error error;
-    assert_int_equal(run_evaluate(run, -1, &error), 0);
+    assert_int_equal(run_evaluate(run, EVALUATE_ALL, -1, &error), 0);
     assert_true(run->best_loss == T * (4 * B - 1) / 2.0);
     double best = run->best_loss;
     run->options.eval_iters = 5; /* a higher loss */
-    assert_int_equal(run_evaluate(run, -1, &error), 0);
+    assert_int_equal(run_evaluate(run, EVALUATE_ALL, -1, &error), 0);
     assert_true(run->best_loss == best);
 }
 

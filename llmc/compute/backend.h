@@ -147,6 +147,12 @@ typedef struct Backend {
     /* Mean loss of one batch without dropout; logits (B,T,V) fp32 are written unless NULL. */
     double (*evaluate)(Model *model, const int32_t *tokens, const int32_t *targets, float *logits);
 
+    /* The loss of each token of a batch of another form, without dropout. The batch has at most B*T tokens,
+     * its rows at most T. What follows a token in its row does not change the token's loss.
+     *   losses (rows,row_tokens) fp32 =     tokens, targets (rows,row_tokens) int32 */
+    void (*losses)(Model *model, float *losses, const int32_t *tokens, const int32_t *targets, int rows,
+                   int row_tokens);
+
     /* Append `count` tokens of one sequence after `position` cached ones (position 0 starts a new sequence),
      * and write the logits (V) fp32 after the last. position + count <= shape.block_size. */
     void (*decode)(Model *model, const int32_t *tokens, int count, int position, float *logits);

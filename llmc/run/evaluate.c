@@ -99,11 +99,15 @@ int evaluate(EvaluateResult *result, const EvaluateArgs *args, Error *error)
     memset(result, 0, sizeof(*result));
     error->text[0] = '\0';
     int64_t val_windows = data_set_windows(args->val_set);
-    int64_t train_windows = data_set_windows(args->train_set);
+    int64_t train_windows = args->train_set ? data_set_windows(args->train_set) : 0;
     int64_t wanted = args->iters > 0 ? args->iters * args->batch_size : val_windows;
     Split val = {args->val_set, wanted < val_windows ? wanted : val_windows, 0};
     Split train = {args->train_set, wanted < train_windows ? wanted : train_windows, 1};
-    int status = evaluate_split(&result->train_loss, args, &train, error);
+    int status = 1;
+    result->train_loss = NAN;
+    if (args->train_set) {
+        status = evaluate_split(&result->train_loss, args, &train, error);
+    }
     if (status == 1) {
         status = evaluate_split(&result->val_loss, args, &val, error);
     }

@@ -7,15 +7,15 @@
 
 typedef struct EvaluateArgs {
     RunModel *model;
-    int batch_size;      /* B, as the model was created */
-    int sequence_tokens; /* T */
-    int64_t iters;       /* eval_iters: batches of each split; 0: the whole of val */
-    const DataSet *train_set, *val_set;
+    int batch_size;                     /* B, as the model was created */
+    int sequence_tokens;                /* T */
+    int64_t iters;                      /* eval_iters: batches of each split; 0: the whole of val */
+    const DataSet *train_set, *val_set; /* train_set NULL: there is none */
     int rank, rank_count;
 } EvaluateArgs;
 
 typedef struct EvaluateResult {
-    double train_loss, val_loss; /* NAN where a batch's loss is not finite */
+    double train_loss, val_loss; /* NAN where a batch's loss is not finite, or there is no set */
     int is_complete;             /* 0: a signal asked for the end meanwhile, and there are no losses */
 } EvaluateResult;
 

@@ -11,11 +11,12 @@
 #include <unistd.h>
 
 #include "llmc/base/format.h"
+#include "llmc/base/math.h"
 #include "llmc/base/memory.h"
 #include "llmc/run/json_text.h"
 #include "llmc/run/status_line.h"
 
-enum { NUMBER_BYTES = 32, TAIL_BYTES = 1 << 16 };
+enum { NUMBER_BYTES = 32 };
 
 static int open_file(const char *path, Error *error)
 {
@@ -302,6 +303,11 @@ static void add_eval_points(Log *log, int64_t iter, double train_loss, double va
                     (TensorBoardValue[]){{"eval/train_loss", train_loss}, {"eval/val_loss", val_loss}}, 2);
 }
 
+static void add_hellaswag_point(Log *log, int64_t iter, double accuracy)
+{
+    tensorboard_add(&log->board, iter, &(TensorBoardValue){"eval/hellaswag", accuracy}, 1);
+}
+
 void log_step(Log *log, const LogStep *step)
 {
     if (!has_console(log)) {
@@ -361,6 +367,50 @@ void log_eval(Log *log, int64_t iter, double train_loss, double val_loss, double
         end_line(log);
     }
     add_eval_points(log, iter, train_loss, val_loss);
+}
+
+void log_eval_only(Log *log, int64_t iter, int has_train, double train_loss, double val_loss)
+{
+    if (!has_console(log)) {
+        return;
+    }
+    double perplexity = math_exp(val_loss);
+    if (has_train) {
+        fprintf(log->console, "step %" PRId64 ": train loss %.4f, val loss %.4f\n", iter, train_loss,
+                val_loss);
+    }
+    fprintf(log->console, "val loss %.4f, perplexity %.2f\n", val_loss, perplexity);
+    fflush(log->console);
+    if (log->file) {
+        fprintf(log->file, "{\"event\":\"eval\",\"iter\":%" PRId64, iter);
+        if (has_train) {
+            add_number(log, "train_loss", (float)train_loss);
+        }
+        add_number(log, "val_loss", (float)val_loss);
+        add_number(log, "perplexity", perplexity);
+        end_line(log);
+    }
+    add_eval_points(log, iter, train_loss, val_loss);
+}
+
+void log_hellaswag(Log *log, int64_t iter, int64_t correct, int64_t items, double loss)
+{
+    if (!has_console(log)) {
+        return;
+    }
+    double accuracy = (double)correct / (double)items;
+    fprintf(log->console, "step %" PRId64 ": hellaswag %.4f (%" PRId64 "/%" PRId64 ")\n", iter, accuracy,
+            correct, items);
+    fflush(log->console);
+    if (log->file) {
+        fprintf(log->file,
+                "{\"event\":\"hellaswag\",\"iter\":%" PRId64 ",\"correct\":%" PRId64 ",\"items\":%" PRId64,
+                iter, correct, items);
+        add_number(log, "accuracy", accuracy);
+        add_number(log, "loss", (float)loss);
+        end_line(log);
+    }
+    add_hellaswag_point(log, iter, accuracy);
 }
 
 void log_snapshot(Log *log, int64_t iter, const char *file, uint64_t bytes, double stall_ms, double write_ms)
@@ -425,45 +475,14 @@ void log_end(Log *log, int64_t iter, uint64_t weights_hash, const char *reason)
     fflush(log->console);
 }
 
-int log_find_eval(double *train_loss, double *val_loss, const char *out_dir, int64_t iter)
-{
-    char path[PATH_BYTES_MAX], wanted[64];
-    if (path_join(path, out_dir, "log.jsonl", NULL) != 0) {
-        return 0;
-    }
-    int descriptor = file_open(path, O_RDONLY, NULL);
-    FILE *file = descriptor < 0 ? NULL : fdopen(descriptor, "r");
-    if (!file) {
-        return 0;
-    }
-    if (fseek(file, -TAIL_BYTES, SEEK_END) != 0) {
-        rewind(file); /* shorter than that */
-    }
-    char *tail = memory_alloc_zeroed(TAIL_BYTES + 1, 1, "end of log.jsonl");
-    size_t bytes = fread(tail, 1, TAIL_BYTES, file);
-    fclose(file);
-    size_t wanted_bytes =
-        (size_t)snprintf(wanted, sizeof(wanted), "{\"event\":\"eval\",\"iter\":%" PRId64 ",", iter);
-    const char *line = memmem(tail, bytes, wanted, wanted_bytes);
-    if (line) {
-        *train_loss = *val_loss = NAN;
-        sscanf(line + wanted_bytes, "\"train_loss\":%lf,\"val_loss\":%lf", train_loss, val_loss);
-    }
-    memory_free(tail);
-    return line != NULL;
-}
-
-int log_has_eval(const char *out_dir, int64_t iter)
-{
-    double train_loss, val_loss;
-    return log_find_eval(&train_loss, &val_loss, out_dir, iter);
-}
-
 void log_open_tensorboard(Log *log, const char *out_dir, int64_t first_step)
 {
-    double train_loss, val_loss;
+    double train_loss, val_loss, accuracy;
     tensorboard_init(&log->board, out_dir, first_step);
     if (first_step > 0 && log_find_eval(&train_loss, &val_loss, out_dir, first_step)) {
         add_eval_points(log, first_step, train_loss, val_loss);
+    }
+    if (first_step > 0 && log_find_hellaswag(&accuracy, out_dir, first_step)) {
+        add_hellaswag_point(log, first_step, accuracy);
     }
 }

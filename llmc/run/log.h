@@ -79,6 +79,10 @@ void log_plans(Log *log, int64_t iter, const char *text, int is_repeated);
 void log_step(Log *log, const LogStep *step);
 void log_skip(Log *log, int64_t iter, const char *reason);
 void log_eval(Log *log, int64_t iter, double train_loss, double val_loss, double left_ms);
+/* The same where nothing else is done, with the perplexity of val; has_train 0: there is no train_loss. */
+void log_eval_only(Log *log, int64_t iter, int has_train, double train_loss, double val_loss);
+/* loss: of the right endings. */
+void log_hellaswag(Log *log, int64_t iter, int64_t correct, int64_t items, double loss);
 /* file: name in out_dir. stall_ms: training waited so long. */
 void log_snapshot(Log *log, int64_t iter, const char *file, uint64_t bytes, double stall_ms, double write_ms);
 /* A snapshot that could not be written; reason as on stderr. No console line. */
@@ -88,11 +92,14 @@ void log_dropped(Log *log, int64_t iter, const char *file, const char *reason);
 /* Always the last line. */
 void log_end(Log *log, int64_t iter, uint64_t weights_hash, const char *reason);
 
-/* Whether the log's last lines hold the evaluation after `iter` updates: a run that was stopped while it
+/* ---- what the end of out_dir/log.jsonl holds (log_find.c) ---- */
+
+/* Whether it holds this event ("eval" or "hellaswag") after `iter` updates: a run that was stopped while it
  * evaluated does it again, one that was stopped later does not. */
-int log_has_eval(const char *out_dir, int64_t iter);
-/* The same, with its losses: NAN where they were not finite. */
+int log_has_event(const char *out_dir, const char *event, int64_t iter);
+/* The same, with the numbers of that event: NAN where they were not finite or not given. */
 int log_find_eval(double *train_loss, double *val_loss, const char *out_dir, int64_t iter);
+int log_find_hellaswag(double *accuracy, const char *out_dir, int64_t iter);
 
 /* "45s", "3m 20s", "2h 03m", "5d 03h" into a buffer of 32 bytes, which it returns. */
 char *format_duration(char *buffer, double ms);

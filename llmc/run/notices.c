@@ -48,6 +48,9 @@ void notices_print(const Options *options, FILE *out)
     if (may_train) {
         print_schedule(options, out);
     }
+    if (options->hellaswag[0] && options->eval_interval == 0 && may_train) {
+        fputs("notice: hellaswag: never evaluated, as eval_interval=0\n", out);
+    }
     if (options->reduce != 0) {
         fputs("notice: reduce is not exact: weights depend on the number of ranks\n", out);
     }
@@ -73,7 +76,7 @@ void notices_print_evaluation(const Options *options, int64_t train_windows, int
     if (wanted > val_windows) {
         print_split("validation", wanted, val_windows, options, out);
     }
-    if (wanted > train_windows) {
+    if (train_windows > 0 && wanted > train_windows) {
         print_split("training", wanted, train_windows, options, out);
     }
 }

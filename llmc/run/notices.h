@@ -11,8 +11,7 @@
  * run, sums that are not exact. */
 void notices_print(const Options *options, FILE *out);
 
-/* eval_iters batches that are more than the windows of a split, of which `val_windows` is 0 where nothing is
- * evaluated. */
+/* eval_iters batches that are more than the windows of a split, which are 0 where it is not evaluated. */
 void notices_print_evaluation(const Options *options, int64_t train_windows, int64_t val_windows, FILE *out);
 
 #endif

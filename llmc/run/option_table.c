@@ -46,7 +46,8 @@ const OptionSpec option_specs[] = {
          "scratch | resume (newest snapshot in out_dir) | auto (resume if there is one, else scratch) | PATH "
          "of a"
          " snapshot, Hugging Face folder, model.safetensors or llm.c .bin: a new run from these weights"),
-    BOOL("run", RUN, eval_only, "false", "evaluate once and end (dropout off)"),
+    BOOL("run", RUN, eval_only, "false",
+         "evaluate once and end (dropout off), also where there is only val_data or hellaswag"),
     BOOL("run", RUN, sample_only, "false", "only sample; resumes unless init_from is given"),
     INTEGER("run", RUN, max_iters, "600000", 0, STEPS_MAX, "updates in the whole run"),
     INTEGER("run", RUN, eval_interval, "2000", 0, STEPS_MAX, "updates between evaluations; 0: none"),
@@ -66,6 +67,10 @@ const OptionSpec option_specs[] = {
     TEXT("data", RUN, dataset, "openwebtext", "reads data/NAME/train*.bin and val*.bin"),
     TEXT("data", RUN, train_data, "", "path or glob of training shards, instead of dataset's"),
     TEXT("data", RUN, val_data, "", "path or glob of validation shards, instead of dataset's"),
+    TEXT("data", RUN, hellaswag, "",
+         "file of HellaSwag (hellaswag_val.jsonl, or llm.c's hellaswag_val.bin): each evaluation also tells "
+         "how "
+         "many of its questions the model answers"),
     BOOL("data", RESULT, shuffle, "true", "visit windows in a random order, each once an epoch"),
 
     INTEGER("batch", RESULT, batch_size, "12", 1, 65536, "rows of a micro-batch (B)"),

@@ -37,7 +37,7 @@ typedef struct Options {
     int64_t max_iters, eval_interval, eval_iters, log_interval;
     int64_t snapshot_interval, keep_snapshots, milestone_interval, seed;
 
-    OptionText dataset, train_data, val_data;
+    OptionText dataset, train_data, val_data, hellaswag;
     int shuffle;
 
     int64_t batch_size, block_size, gradient_accumulation_steps;

@@ -26,7 +26,7 @@ static int carry_out(EndReason *reason, Run *run, Error *error)
 {
     *reason = END_DONE;
     error->text[0] = '\0';
-    if (run->options.eval_only && run_evaluate(run, -1, error) != 0) {
+    if (run->options.eval_only && run_evaluate(run, EVALUATE_ALL, -1, error) != 0) {
         *reason = END_FAILED;
     }
     if (run->is_training && train(reason, run, error) != 0) {

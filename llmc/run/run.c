@@ -14,7 +14,6 @@
 #include "llmc/base/memory_room.h"
 #include "llmc/comm/comm.h"
 #include "llmc/run/agree.h"
-#include "llmc/run/evaluate.h"
 #include "llmc/run/inputs.h"
 #include "llmc/run/notices.h"
 #include "llmc/run/origin.h"
@@ -65,6 +64,27 @@ static void print_safety(const Run *run)
     }
 }
 
+static void print_data(const Run *run)
+{
+    char tokens[FORMAT_COUNT_BYTES];
+    if (run->train_set) {
+        printf("data: %s tokens to train on", format_count(tokens, data_set_tokens(run->train_set)));
+    }
+    if (run->val_set) {
+        printf("%s%s %sto evaluate",
+               run->train_set ? ", " : "data: ", format_count(tokens, data_set_tokens(run->val_set)),
+               run->train_set ? "" : "tokens ");
+    }
+    if (run->train_set || run->val_set) {
+        putchar('\n');
+        notices_print_evaluation(&run->options, run->train_set ? data_set_windows(run->train_set) : 0,
+                                 run->val_set ? data_set_windows(run->val_set) : 0, stdout);
+    }
+    if (run->hellaswag.count > 0) {
+        run_print_hellaswag(run, stdout);
+    }
+}
+
 static void print_run(const Run *run)
 {
     const Options *options = &run->options;
@@ -88,15 +108,7 @@ static void print_run(const Run *run)
     }
     putchar('\n');
     print_safety(run);
-    if (run->train_set) {
-        printf("data: %s tokens to train on", format_count(tokens, data_set_tokens(run->train_set)));
-        if (run->val_set) {
-            printf(", %s to evaluate", format_count(tokens, data_set_tokens(run->val_set)));
-        }
-        putchar('\n');
-        notices_print_evaluation(options, data_set_windows(run->train_set),
-                                 run->val_set ? data_set_windows(run->val_set) : 0, stdout);
-    }
+    print_data(run);
     int64_t step_tokens = options->gradient_accumulation_steps * options->batch_size * options->block_size;
     if (run->is_training) {
         printf("step: %" PRId64 " x %" PRId64 " x %" PRId64 " = %s tokens, %.2f%% of an epoch, on %d %s\n",
@@ -216,8 +228,11 @@ static int open_parts(Run *run, Origin *origin, const Backend *backend, Error *e
         inputs_open(&run->train_set, &run->val_set, options, is_evaluating, error) != 0) {
         return -1;
     }
-    if (run->train_set) {
-        run->data_fingerprint = data_set_fingerprint(run->train_set);
+    if (is_evaluating && run_open_hellaswag(run, error) != 0) {
+        return -1;
+    }
+    if (run->train_set || run->val_set) {
+        run->data_fingerprint = data_set_fingerprint(run->train_set ? run->train_set : run->val_set);
     }
     if (open_prompt(run, error) != 0 || create_model(run, origin, backend, error) != 0 ||
         run_save_open(run, error) != 0 || check_exports(run, error) != 0 ||
@@ -300,7 +315,8 @@ static int check_ranks(const Run *run, Error *error)
     compare_devices(run);
     if (agree_on(shape, "the model's shape or the updates made", way_out, error) != 0 ||
         agree_on(run->data_fingerprint, "the training data (names, sizes, token counts)", way_out, error) !=
-            0) {
+            0 ||
+        agree_on(hellaswag_hash(&run->hellaswag), "the items of HellaSwag", way_out, error) != 0) {
         return -1;
     }
     return agree_on(run_model_hash(&run->model), "the weights at start", way_out, error);
@@ -365,6 +381,7 @@ void run_close(Run *run)
     prompt_release(&run->prompt);
     data_set_free(run->train_set);
     data_set_free(run->val_set);
+    hellaswag_release(&run->hellaswag);
     run_model_release(&run->model);
     folder_lock_release(&run->lock);
     memory_free(run->plans);
@@ -374,28 +391,6 @@ void run_close(Run *run)
 }
 
 /* ---- what a run does besides training ------------------------------------------------------------------ */
-
-int run_evaluate(Run *run, double left_ms, Error *error)
-{
-    EvaluateArgs args = {.model = &run->model,
-                         .batch_size = (int)run->options.batch_size,
-                         .sequence_tokens = (int)run->options.block_size,
-                         .iters = run->options.eval_iters,
-                         .train_set = run->train_set,
-                         .val_set = run->val_set,
-                         .rank = run->rank,
-                         .rank_count = run->rank_count};
-    EvaluateResult result;
-    status_line_say("evaluating ..");
-    if (evaluate(&result, &args, error) != 0) {
-        return -1;
-    }
-    if (result.is_complete) {
-        log_eval(&run->log, run->step, result.train_loss, result.val_loss, left_ms);
-        run->best_loss = result.val_loss < run->best_loss ? result.val_loss : run->best_loss;
-    }
-    return 0;
-}
 
 int run_sample(Run *run, Error *error)
 {

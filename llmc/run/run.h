@@ -8,6 +8,7 @@
 
 #include "llmc/base/folder_lock.h"
 #include "llmc/data/dataset.h"
+#include "llmc/run/hellaswag_file.h"
 #include "llmc/run/log.h"
 #include "llmc/run/options.h"
 #include "llmc/run/prompt.h"
@@ -31,8 +32,9 @@ typedef struct Run {
     Options options; /* model options are those of the model, wherever it came from */
     int rank, rank_count;
     RunModel model;
-    DataSet *train_set; /* NULL where no data are needed: sampling, or all updates made */
-    DataSet *val_set;   /* NULL where nothing is evaluated */
+    DataSet *train_set;     /* NULL where no data are needed: sampling, or all updates made */
+    DataSet *val_set;       /* NULL where nothing is evaluated */
+    HellaSwagSet hellaswag; /* without items where it is not asked for */
     uint64_t data_fingerprint;
     Log log;
     Prompt prompt; /* rank 0, where samples are asked for */
@@ -76,9 +78,16 @@ void run_print_plans(Run *run, FILE *out);
 /* The same after update `iter`, in the log, if it is new: a device may have had to choose otherwise. */
 void run_log_plans_notice(Run *run, int64_t iter);
 
-/* Evaluate both splits now and tell. -1 on all ranks when data cannot be read, with *error at those that
- * could not and an empty one at the others; 0 also when a signal cut it short. */
-int run_evaluate(Run *run, double left_ms, Error *error);
+/* evaluation.c. Evaluate now and tell: what the run has of both splits, and HellaSwag; parts are those of
+ * EvaluationPart. -1 on all ranks when data cannot be read, with *error at those that could not and an empty
+ * one at the others; 0 also when a signal cut it short. */
+typedef enum EvaluationPart { EVALUATE_SPLITS = 1, EVALUATE_HELLASWAG = 2, EVALUATE_ALL = 3 } EvaluationPart;
+int run_evaluate(Run *run, int parts, double left_ms, Error *error);
+/* The parts that were due after the updates made and are not in the log. */
+int run_evaluation_owed(const Run *run);
+/* Read HellaSwag, if it is asked for. -1 with *error. */
+int run_open_hellaswag(Run *run, Error *error);
+void run_print_hellaswag(const Run *run, FILE *out);
 
 /* save.c. Take the memory that snapshots need, so that a run which has too little for them learns it now.
  * Collective. -1 with *error. */

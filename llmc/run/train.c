@@ -395,9 +395,9 @@ static int check_ranks(const Run *run, Error *error)
 
 /* A signal cuts an evaluation short; whoever resumes makes up for it if no update comes between. Returns 0;
  * 1 with *error when data cannot be read. */
-static int evaluate_now(Loop *loop, double left_ms, Error *error)
+static int evaluate_now(Loop *loop, int parts, double left_ms, Error *error)
 {
-    if (run_evaluate(loop->run, left_ms, error) != 0) {
+    if (run_evaluate(loop->run, parts, left_ms, error) != 0) {
         return 1;
     }
     if (loop->agrees_late && !loop->stop_reason) {
@@ -415,7 +415,7 @@ static int run_due(Loop *loop, Error *error)
     int is_last = run->step == options->max_iters;
     if (options->eval_interval > 0 && (is_last || is_due(run->step, options->eval_interval))) {
         double begin_ms = clock_ms();
-        if (evaluate_now(loop, time_left_ms(loop, run->step), error) != 0) {
+        if (evaluate_now(loop, EVALUATE_ALL, time_left_ms(loop, run->step), error) != 0) {
             return 1;
         }
         trace_add(&loop->trace, TRACE_TRAINING, "evaluate", run->step - 1, begin_ms);
@@ -438,11 +438,11 @@ static int evaluate_first(Loop *loop, Error *error)
 {
     const Run *run = loop->run;
     const Options *options = &run->options;
-    if (!is_due(run->step, options->eval_interval) ||
-        (run->step > 0 && log_has_eval(options->out_dir, run->step))) {
+    if (!is_due(run->step, options->eval_interval)) {
         return 0;
     }
-    return evaluate_now(loop, -1, error);
+    int parts = run->step > 0 ? run_evaluation_owed(run) : EVALUATE_ALL;
+    return parts ? evaluate_now(loop, parts, -1, error) : 0;
 }
 
 int train(EndReason *reason, Run *run, Error *error)

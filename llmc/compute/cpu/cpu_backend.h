@@ -19,8 +19,9 @@ double cpu_backend_mark_ms(const Model *model, int index);
         .name = "cpu " level_name, .create = create_function, .release = cpu_model_release,                  \
         .write_state = cpu_backend_write_state, .read_state = cpu_backend_read_state,                        \
         .train_slot = cpu_model_train_slot, .gradients = cpu_model_gradients, .update = cpu_model_update,    \
-        .evaluate = cpu_model_evaluate, .decode = cpu_model_decode, .describe = cpu_backend_describe,        \
-        .mark = cpu_backend_mark, .mark_ms = cpu_backend_mark_ms, .reducer = &host_reducer                   \
+        .evaluate = cpu_model_evaluate, .losses = cpu_model_losses, .decode = cpu_model_decode,              \
+        .describe = cpu_backend_describe, .mark = cpu_backend_mark, .mark_ms = cpu_backend_mark_ms,          \
+        .reducer = &host_reducer                                                                             \
     }
 
 #endif

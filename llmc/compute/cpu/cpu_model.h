@@ -135,6 +135,8 @@ void cpu_model_forward(Model *model, const int32_t *tokens, const SlotContext *c
 /* Logits of rows first .. first+rows-1 of final_ln into model->logits. */
 void cpu_model_logits(Model *model, int64_t first, int rows);
 double cpu_model_evaluate(Model *model, const int32_t *tokens, const int32_t *targets, float *logits);
+void cpu_model_losses(Model *model, float *losses, const int32_t *tokens, const int32_t *targets, int rows,
+                      int row_tokens);
 
 /* ---- backward.c */
 void cpu_model_train_slot(Model *model, const int32_t *tokens, const int32_t *targets,

@@ -67,7 +67,8 @@ void cpu_model_logits(Model *model, int64_t first, int rows)
     linear_forward((Tensor){model->logits, DTYPE_FP32}, &head);
 }
 
-double cpu_model_evaluate(Model *model, const int32_t *tokens, const int32_t *targets, float *logits)
+/* model->losses of a whole batch, whose logits are written unless NULL. */
+static void forward_losses(Model *model, const int32_t *tokens, const int32_t *targets, float *logits)
 {
     int64_t BT = (int64_t)model->config.batch_size * model->config.sequence_tokens;
     int V = model->config.shape.vocab_size;
@@ -87,9 +88,30 @@ double cpu_model_evaluate(Model *model, const int32_t *tokens, const int32_t *ta
                                  .Vp = model->Vp};
         classifier_rows(&classifier);
     }
+}
+
+double cpu_model_evaluate(Model *model, const int32_t *tokens, const int32_t *targets, float *logits)
+{
+    int64_t BT = (int64_t)model->config.batch_size * model->config.sequence_tokens;
+    forward_losses(model, tokens, targets, logits);
     double sum = 0;
     for (int64_t i = 0; i < BT; i++) {
         sum += model->losses[i];
     }
     return sum / (double)BT;
+}
+
+/* All buffers are made for B*T tokens, in rows of at most T: meanwhile the model has this form. */
+void cpu_model_losses(Model *model, float *losses, const int32_t *tokens, const int32_t *targets, int rows,
+                      int row_tokens)
+{
+    int B = model->config.batch_size, T = model->config.sequence_tokens;
+    CHECK(rows > 0 && row_tokens > 0 && row_tokens <= T && (int64_t)rows * row_tokens <= (int64_t)B * T,
+          "%d rows of %d tokens of a model for %d rows of %d", rows, row_tokens, B, T);
+    model->config.batch_size = rows;
+    model->config.sequence_tokens = row_tokens;
+    forward_losses(model, tokens, targets, NULL);
+    model->config.batch_size = B;
+    model->config.sequence_tokens = T;
+    memcpy(losses, model->losses, (size_t)rows * (size_t)row_tokens * sizeof(float));
 }

@@ -190,6 +190,8 @@ void cuda_model_logits(Model *model, Tensor ln, int64_t first, int64_t rows, DTy
 /* How many rows of logits of this type exist at once. */
 int64_t cuda_model_logit_rows(const Model *model, DType type);
 double cuda_model_evaluate(Model *model, const int32_t *tokens, const int32_t *targets, float *logits);
+void cuda_model_losses(Model *model, float *losses, const int32_t *tokens, const int32_t *targets, int rows,
+                       int row_tokens);
 
 /* ---- backward.cu */
 void cuda_model_train_slot(Model *model, const int32_t *tokens, const int32_t *targets,

@@ -209,7 +209,8 @@ static void copy_logits(Model *model, float *logits, int64_t rows)
     memory_free(padded);
 }
 
-double cuda_model_evaluate(Model *model, const int32_t *tokens, const int32_t *targets, float *logits)
+/* model->losses of a whole batch, whose logits are written unless NULL. */
+static void forward_losses(Model *model, const int32_t *tokens, const int32_t *targets, float *logits)
 {
     int64_t BT = model_rows(model), rows_max = cuda_model_logit_rows(model, DTYPE_FP32);
     cuda_model_stage(model, tokens, targets);
@@ -230,9 +231,31 @@ double cuda_model_evaluate(Model *model, const int32_t *tokens, const int32_t *t
         classifier.shared_bytes_max = model->shared_bytes_max;
         classifier_rows(&classifier, model->stream);
     }
-    mean_loss(model->mean, model->losses, BT, model->stream);
+}
+
+double cuda_model_evaluate(Model *model, const int32_t *tokens, const int32_t *targets, float *logits)
+{
+    forward_losses(model, tokens, targets, logits);
+    mean_loss(model->mean, model->losses, model_rows(model), model->stream);
     CUDA_CHECK(cudaMemcpyAsync(model->mean_host, model->mean, sizeof(double), cudaMemcpyDeviceToHost,
                                model->stream));
     CUDA_CHECK(cudaStreamSynchronize(model->stream));
     return *model->mean_host;
+}
+
+/* All buffers are made for B*T tokens, in rows of at most T: meanwhile the model has this form. */
+void cuda_model_losses(Model *model, float *losses, const int32_t *tokens, const int32_t *targets, int rows,
+                       int row_tokens)
+{
+    int B = model->config.batch_size, T = model->config.sequence_tokens;
+    CHECK(rows > 0 && row_tokens > 0 && row_tokens <= T && (int64_t)rows * row_tokens <= (int64_t)B * T,
+          "%d rows of %d tokens of a model for %d rows of %d", rows, row_tokens, B, T);
+    model->config.batch_size = rows;
+    model->config.sequence_tokens = row_tokens;
+    forward_losses(model, tokens, targets, NULL);
+    model->config.batch_size = B;
+    model->config.sequence_tokens = T;
+    size_t bytes = (size_t)rows * (size_t)row_tokens * sizeof(float);
+    CUDA_CHECK(cudaMemcpyAsync(losses, model->losses, bytes, cudaMemcpyDeviceToHost, model->stream));
+    CUDA_CHECK(cudaStreamSynchronize(model->stream));
 }
