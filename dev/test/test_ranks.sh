@@ -279,7 +279,8 @@ try:
         low, high = (int(word, 16) for word in place.split("-"))
         try:
             memory.seek(low)
-            content = memory.read(high - low) if rights.startswith("rw") else b""
+            is_state = rights.startswith("rw") and high - low < 1 << 32 # sanitizers map more
+        content = memory.read(high - low) if is_state else b""
         except (OSError, OverflowError):
             continue # not memory
         found = content.find(rows)
