@@ -280,7 +280,7 @@ try:
         try:
             memory.seek(low)
             is_state = rights.startswith("rw") and high - low < 1 << 32 # sanitizers map more
-        content = memory.read(high - low) if is_state else b""
+            content = memory.read(high - low) if is_state else b""
         except (OSError, OverflowError):
             continue # not memory
         found = content.find(rows)
