@@ -15,7 +15,6 @@ hashes of a small instance.
 import io
 import json
 import math
-import pathlib
 import random
 import re
 import sys
@@ -96,29 +95,11 @@ def split_by_datasets(texts):
     return {"train": split["train"]["text"], "val": split["test"]["text"]}
 
 
-def gpt2_encoding(tiktoken):
-    """tiktoken's gpt2, from the repository's merges, so that nothing is downloaded."""
-    from tiktoken_ext.openai_public import r50k_pat_str
-
-    merges = pathlib.Path(__file__).resolve().parents[2] / "llmc/text/gpt2_vocab/vocab.bpe"
-    byte_of, ranks = {}, {}
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    for byte in [*printable, *(b for b in range(256) if b not in printable)]:
-        character = chr(byte) if byte in printable else chr(256 + len(ranks) - len(printable))
-        byte_of[character] = byte
-        ranks[bytes([byte])] = len(ranks)
-    for line in merges.read_text(encoding="utf-8").splitlines()[1:]:
-        ranks[bytes(byte_of[c] for c in line.replace(" ", ""))] = len(ranks)
-    return tiktoken.Encoding(
-        "gpt2", pat_str=r50k_pat_str, mergeable_ranks=ranks, special_tokens={"<|endoftext|>": 50256}
-    )
-
-
 def expect(folder, output, split):
     import numpy
-    import tiktoken
+    from gpt2_encoding import gpt2_encoding
 
-    encoding = gpt2_encoding(tiktoken)
+    encoding = gpt2_encoding()
     with open(f"{folder}/openwebtext.jsonl", encoding="utf-8") as lines:
         texts = [json.loads(line)["text"] for line in lines]
     for name, part in split(texts).items():

@@ -40,7 +40,7 @@ static void test_hugging_face_folder(void **state)
     Error error;
     StateSource source = {read_state, &model};
     const char *folder = new_folder();
-    if (export_hugging_face(folder, &model.table, &source, &error) != 0) {
+    if (export_hugging_face(folder, &model.table, &source, NULL, &error) != 0) {
         fail_msg("%s", error.text);
     }
     SafeFile file;
@@ -91,8 +91,8 @@ static void test_hugging_face_replaces(void **state)
     const char *folder = new_folder();
     StateSource source = {read_state, &model};
     StateSource other_source = {read_state, &other};
-    assert_int_equal(export_hugging_face(folder, &model.table, &source, &error), 0);
-    assert_int_equal(export_hugging_face(folder, &other.table, &other_source, &error), 0);
+    assert_int_equal(export_hugging_face(folder, &model.table, &source, NULL, &error), 0);
+    assert_int_equal(export_hugging_face(folder, &other.table, &other_source, NULL, &error), 0);
     check_weights(folder, &other);
 
     char path[PATH_BYTES_MAX];
@@ -221,6 +221,100 @@ static void test_llmc_versions_and_damage(void **state)
     free(data);
 }
 
+static json_t *load_json(const char *folder, const char *name)
+{
+    char path[PATH_BYTES_MAX];
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    json_error_t reason;
+    json_t *object = json_load_file(path, JSON_REJECT_DUPLICATES, &reason);
+    if (!object) {
+        fail_msg("%s: %s", path, reason.text);
+    }
+    return object;
+}
+
+/* What transformers, tokenizers and llama.cpp read beside the weights (dev/reference/check_export.py asks
+ * them); and all of it goes when a model of other tokens takes the folder. */
+static void test_small_files(void **state)
+{
+    (void)state;
+    Error error;
+    Arenas other;
+    const ModelShape shape = {.block_size = 2, .vocab_size = 50257, .n_layer = 1, .n_head = 1, .n_embd = 3};
+    arenas_init(&other, &shape);
+    fill_exact(&other);
+    const char *folder = new_folder();
+    StateSource source = {read_state, &other};
+    assert_int_equal(export_hugging_face(folder, &other.table, &source, NULL, &error), 0);
+    json_t *config = load_json(folder, "config.json");
+    assert_int_equal(json_integer_value(json_object_get(config, "n_ctx")), 2);
+    assert_int_equal(json_integer_value(json_object_get(config, "eos_token_id")), 50256);
+    json_t *generation = load_json(folder, "generation_config.json");
+    assert_int_equal(json_integer_value(json_object_get(generation, "eos_token_id")), 50256);
+    json_t *settings = load_json(folder, "tokenizer_config.json");
+    assert_int_equal(json_integer_value(json_object_get(settings, "model_max_length")), 2);
+    json_t *tokenizer = load_json(folder, "tokenizer.json");
+    json_t *bpe = json_object_get(tokenizer, "model");
+    json_t *merges = json_object_get(bpe, "merges");
+    json_t *vocabulary = load_json(folder, "vocab.json");
+    assert_true(json_equal(json_object_get(bpe, "vocab"), vocabulary));
+    assert_int_equal(json_array_size(merges), 50000);
+    assert_string_equal(json_string_value(json_array_get(merges, 0)), "\xc4\xa0 t");
+    assert_string_equal(json_string_value(json_array_get(merges, 49999)), "\xc4\xa0g azed");
+    json_t *const loaded[] = {config, generation, settings, tokenizer, vocabulary};
+    for (size_t i = 0; i < sizeof(loaded) / sizeof(loaded[0]); i++) {
+        json_decref(loaded[i]);
+    }
+    arenas_release(&other);
+
+    StateSource small_source = {read_state, &model};
+    assert_int_equal(export_hugging_face(folder, &model.table, &small_source, NULL, &error), 0);
+    static const char *const gone[] = {"vocab.json", "merges.txt", "tokenizer.json", "tokenizer_config.json"};
+    for (int i = 0; i < 4; i++) {
+        char path[PATH_BYTES_MAX];
+        snprintf(path, sizeof(path), "%s/%s", folder, gone[i]);
+        if (path_exists(path)) {
+            fail_msg("%s: expected that it went with its model", path);
+        }
+    }
+}
+
+static int card_holds(const char *folder, const char *text)
+{
+    char path[PATH_BYTES_MAX];
+    snprintf(path, sizeof(path), "%s/README.md", folder);
+    char *card = file_read(path, 1 << 20, &(size_t){0}, NULL);
+    int holds = card && strstr(card, text);
+    memory_free(card);
+    return holds;
+}
+
+/* Our card is written anew, also where only it is left; somebody's own stays, and stops nothing. */
+static void test_model_card(void **state)
+{
+    (void)state;
+    Error error;
+    char path[PATH_BYTES_MAX], name[64];
+    const char *folder = new_folder();
+    StateSource source = {read_state, &model};
+    ExportFacts facts = {.updates = 7, .update_tokens = 1000, .val_loss = 3.25, .best_loss = INFINITY};
+    assert_int_equal(export_hugging_face(folder, &model.table, &source, &facts, &error), 0);
+    assert_true(card_holds(folder, "| tokens seen | 7,000 |\n| validation loss | 3.2500 |\n\n"));
+    assert_true(card_holds(folder, "--init_from=FOLDER"));
+    snprintf(path, sizeof(path), "%s/model.safetensors", folder);
+    assert_int_equal(unlink(path), 0);
+    facts = (ExportFacts){.updates = 8, .update_tokens = 1000, .val_loss = NAN, .best_loss = 3.5};
+    assert_int_equal(export_hugging_face(folder, &model.table, &source, &facts, &error), 0);
+    assert_true(
+        card_holds(folder, "| tokens seen | 8,000 |\n| lowest validation loss on the way | 3.5000 |"));
+
+    snprintf(name, sizeof(name), "%s/README.md", strrchr(folder, '/') + 1);
+    scratch_write(name, "my own card", 11);
+    assert_int_equal(export_check_hugging_face(folder, &model.table.shape, &error), 0);
+    assert_int_equal(export_hugging_face(folder, &model.table, &source, &facts, &error), 0);
+    assert_true(card_holds(folder, "my own card"));
+}
+
 /* A disk that fills up leaves nothing, and the old files as they were. */
 static void test_disk_full(void **state)
 {
@@ -228,7 +322,7 @@ static void test_disk_full(void **state)
     Error error;
     const char *folder = new_folder();
     StateSource source = {read_state, &model};
-    assert_int_equal(export_hugging_face(folder, &model.table, &source, &error), 0);
+    assert_int_equal(export_hugging_face(folder, &model.table, &source, NULL, &error), 0);
     pid_t child = fork();
     if (child == 0) {
         signal(SIGXFSZ, SIG_IGN);
@@ -237,13 +331,15 @@ static void test_disk_full(void **state)
         Error reason = {.text = ""};
         char path[PATH_BYTES_MAX];
         snprintf(path, sizeof(path), "%s/model.bin", folder);
-        int is_refused = export_hugging_face(folder, &model.table, &source, &reason) == -1 &&
+        int is_refused = export_hugging_face(folder, &model.table, &source, NULL, &reason) == -1 &&
                          strstr(reason.text, "model.safetensors: cannot write: File too large") &&
                          export_llmc(path, &model.table, &source, &reason) == -1 &&
                          strstr(reason.text, "model.bin: cannot write: File too large");
         char command[PATH_BYTES_MAX];
         snprintf(command, sizeof(command),
-                 "test \"$(ls -A '%s' | tr '\\n' ' ')\" = 'config.json model.safetensors '", folder);
+                 "test \"$(ls -A '%s' | tr '\\n' ' ')\" = 'README.md config.json generation_config.json "
+                 "model.safetensors '",
+                 folder);
         _exit(is_refused && system(command) == 0 ? 0 : 1);
     }
     int status;
@@ -276,14 +372,15 @@ static void test_files_of_others_are_not_replaced(void **state)
         snprintf(name, sizeof(name), "%s/%s", strrchr(folder, '/') + 1, names[i]);
         snprintf(path, sizeof(path), "%s", scratch_write(name, "foreign", 7));
         check_refused(export_check_hugging_face(folder, &model.table.shape, &error), &error, names[i]);
-        check_refused(export_hugging_face(folder, &model.table, &source, &error), &error, "found another");
+        check_refused(export_hugging_face(folder, &model.table, &source, NULL, &error), &error,
+                      "found another");
         size_t bytes;
         char *text = (char *)scratch_read(path, &bytes);
         assert_int_equal(bytes, 7);
         assert_memory_equal(text, "foreign", 7);
         free(text);
         assert_int_equal(unlink(path), 0);
-        assert_int_equal(export_hugging_face(folder, &model.table, &source, &error), 0);
+        assert_int_equal(export_hugging_face(folder, &model.table, &source, NULL, &error), 0);
         assert_int_equal(export_check_hugging_face(folder, &model.table.shape, &error), 0);
         snprintf(path, sizeof(path), "%s/model.safetensors", folder);
         assert_int_equal(unlink(path), 0); /* config.json is what it would be */
@@ -332,7 +429,7 @@ static void test_leftovers_of_killed_exports(void **state)
     int held = open(paths[HELD], O_RDONLY);
     assert_int_equal(flock(held, LOCK_SH), 0);
     snprintf(path, sizeof(path), "%s/llmc.bin", folder);
-    if (export_hugging_face(folder, &model.table, &source, &error) != 0 ||
+    if (export_hugging_face(folder, &model.table, &source, NULL, &error) != 0 ||
         export_llmc(path, &model.table, &source, &error) != 0) {
         fail_msg("%s", error.text);
     }
@@ -349,6 +446,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_hugging_face_folder),
         cmocka_unit_test(test_hugging_face_replaces),
+        cmocka_unit_test(test_small_files),
+        cmocka_unit_test(test_model_card),
         cmocka_unit_test(test_llmc_file),
         cmocka_unit_test(test_llmc_versions_and_damage),
         cmocka_unit_test(test_disk_full),

@@ -32,6 +32,8 @@ static int evaluate_splits(Run *run, double left_ms, Error *error)
     } else {
         log_eval(&run->log, run->step, result.train_loss, result.val_loss, left_ms);
     }
+    run->val_loss = result.val_loss;
+    run->evaluated_step = run->step;
     run->best_loss = result.val_loss < run->best_loss ? result.val_loss : run->best_loss;
     return 0;
 }

@@ -341,6 +341,7 @@ int run_open(Run *run, const Options *options, const Backend *backend, Error *er
     run->saved_step = origin.snapshot ? origin.step : -1;
     run->begun_step = run->saved_step;
     run->best_loss = origin.best_loss;
+    run->evaluated_step = -1;
     run->bad_steps = origin.bad_steps;
     if (run->rank != 0) { /* only rank 0 hears of snapshots when they are written */
         error_set_way_out("run again to go on from the newest snapshot");
@@ -415,7 +416,12 @@ int run_export(Run *run, Error *error)
     }
     StateSource source = run_model_source(&run->model);
     if (options->export_hf[0]) {
-        if (export_hugging_face(options->export_hf, &run->model.table, &source, error) != 0) {
+        ExportFacts facts = {.updates = run->step,
+                             .update_tokens = options->gradient_accumulation_steps * options->batch_size *
+                                              options->block_size,
+                             .val_loss = run->evaluated_step == run->step ? run->val_loss : NAN,
+                             .best_loss = run->best_loss};
+        if (export_hugging_face(options->export_hf, &run->model.table, &source, &facts, error) != 0) {
             return -1;
         }
         printf("exported %s (Hugging Face)\n", options->export_hf);

@@ -47,6 +47,8 @@ typedef struct Run {
     int64_t step;           /* updates made: the next one is update `step` */
     int64_t first_step;     /* updates made before this process */
     double best_loss;       /* lowest validation loss so far, INFINITY before the first */
+    double val_loss;        /* of the last evaluation, NAN where it was not finite .. */
+    int64_t evaluated_step; /* .. after so many updates, -1 before the first */
     int64_t bad_steps;      /* skipped in a row just before */
     int is_out_of_range;    /* the last of them: all was finite, but beyond what exact sums hold */
     SnapshotWriter *writer; /* on rank 0 */

@@ -1,15 +1,13 @@
 #include "llmc/snapshot/export.h"
 
-#include <jansson.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "llmc/base/file.h"
 #include "llmc/base/leftovers.h"
 #include "llmc/base/memory.h"
+#include "llmc/snapshot/export_files.h"
 #include "llmc/snapshot/export_mark.h"
-#include "llmc/snapshot/export_vocabulary.h"
 #include "llmc/snapshot/import_source.h"
 #include "llmc/snapshot/safetensors.h"
 
@@ -104,27 +102,6 @@ static int write_weights(AtomicFile *file, const ParamTable *table, const StateS
     return status;
 }
 
-char *export_config_json(const ModelShape *shape)
-{
-    int is_gpt2_vocabulary = shape->vocab_size >= EXPORT_VOCABULARY_TOKENS;
-    json_t *config = json_pack(
-        "{s:[s], s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:n, s:f, s:f, s:b, s:b, s:s}", "architectures",
-        "GPT2LMHeadModel", "model_type", "gpt2", "activation_function", "gelu_new", "vocab_size",
-        shape->vocab_size, "n_positions", shape->block_size, "n_embd", shape->n_embd, "n_layer",
-        shape->n_layer, "n_head", shape->n_head, "n_inner", "layer_norm_epsilon", 1e-5, "initializer_range",
-        0.02, "scale_attn_weights", 1, "tie_word_embeddings", 1, "torch_dtype", "float32");
-    int end_of_text = EXPORT_VOCABULARY_TOKENS - 1;
-    CHECK(config, "cannot build config.json");
-    json_t *mark = is_gpt2_vocabulary ? json_integer(end_of_text) : json_null();
-    CHECK(json_object_set(config, "bos_token_id", mark) == 0 &&
-              json_object_set_new(config, "eos_token_id", mark) == 0,
-          "out of memory for config.json");
-    char *text = json_dumps(config, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
-    CHECK(text, "out of memory for config.json");
-    json_decref(config);
-    return text;
-}
-
 /* A small file of text, whole or not at all. */
 static int write_text(const char *folder, const char *name, const char *text, size_t bytes, Error *error)
 {
@@ -140,20 +117,26 @@ static int write_text(const char *folder, const char *name, const char *text, si
     return atomic_file_commit(&file, error);
 }
 
-static int write_vocabulary(const char *folder, Error *error)
+/* All but a model card that somebody has written. */
+static int write_small_files(const char *folder, const ModelShape *shape, const ExportFacts *facts,
+                             Error *error)
 {
-    size_t merges_bytes;
-    const char *merges = export_merges(&merges_bytes);
-    char *vocabulary = export_vocabulary_json();
-    int status = write_text(folder, "vocab.json", vocabulary, strlen(vocabulary), error);
-    if (status == 0) {
-        status = write_text(folder, "merges.txt", merges, merges_bytes, error);
+    ExportFiles files;
+    export_files_init(&files, shape, facts);
+    export_remove_stale(folder, &files);
+    int status = 0;
+    for (int i = 0; i < files.count && status == 0; i++) {
+        const ExportFile *file = &files.items[i];
+        if (!export_card_stays(folder, file->name)) {
+            status = write_text(folder, file->name, file->text, file->bytes, error);
+        }
     }
-    free(vocabulary);
+    export_files_release(&files);
     return status;
 }
 
-int export_hugging_face(const char *folder, const ParamTable *table, const StateSource *source, Error *error)
+int export_hugging_face(const char *folder, const ParamTable *table, const StateSource *source,
+                        const ExportFacts *facts, Error *error)
 {
     char path[PATH_BYTES_MAX];
     AtomicFile file;
@@ -168,12 +151,7 @@ int export_hugging_face(const char *folder, const ParamTable *table, const State
     }
     /* The large file is what can fail; when it is complete, the small ones come first, so that weights never
      * stand beside another model's config. */
-    char *config = export_config_json(&table->shape);
-    int status = write_text(folder, "config.json", config, strlen(config), error);
-    free(config);
-    if (status == 0 && table->shape.vocab_size >= EXPORT_VOCABULARY_TOKENS) {
-        status = write_vocabulary(folder, error);
-    }
+    int status = write_small_files(folder, &table->shape, facts, error);
     if (status != 0) {
         atomic_file_discard(&file);
         return -1;

@@ -11,11 +11,21 @@
 extern "C" {
 #endif
 
+/* What is known of the training, for the model card. */
+typedef struct ExportFacts {
+    int64_t updates;       /* 0: none, or unknown */
+    int64_t update_tokens; /* in each */
+    double val_loss;       /* of these weights; NAN: unknown */
+    double best_loss;      /* the lowest on the way; not finite: unknown */
+} ExportFacts;
+
 /* `--export_hf=DIR`: config.json and model.safetensors (F32) as transformers' GPT2LMHeadModel saves them:
- * names with `transformer.`, Conv1D weights [in,out], lm_head left out because it is tied. For GPT-2's
- * vocabulary also vocab.json and merges.txt, so that AutoTokenizer finds them. The folder is made if it is
- * missing. */
-int export_hugging_face(const char *folder, const ParamTable *table, const StateSource *source, Error *error);
+ * names with `transformer.`, Conv1D weights [in,out], lm_head left out because it is tied;
+ * generation_config.json; for GPT-2's vocabulary its tokenizer, so that AutoTokenizer finds it; and a model
+ * card, README.md, unless there is one that somebody else has written. `facts` may be NULL. The folder is
+ * made if it is missing. */
+int export_hugging_face(const char *folder, const ParamTable *table, const StateSource *source,
+                        const ExportFacts *facts, Error *error);
 
 /* `--export_llmc=FILE`: llm.c's model file, version 3 (fp32), vocabulary padded with zeros to a multiple of
  * 128. */

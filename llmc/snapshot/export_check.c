@@ -11,10 +11,12 @@
 #include "llmc/base/file.h"
 #include "llmc/base/memory.h"
 #include "llmc/snapshot/export.h"
+#include "llmc/snapshot/export_files.h"
 #include "llmc/snapshot/export_mark.h"
-#include "llmc/snapshot/export_vocabulary.h"
 #include "llmc/snapshot/import_source.h"
 #include "llmc/snapshot/safetensors.h"
+
+enum { CARD_BYTES_MAX = 1 << 20 }; /* a longer one is not ours */
 
 static int error_foreign(const char *path, Error *error)
 {
@@ -84,6 +86,45 @@ static int check_text(const char *folder, const char *name, const char *text, si
                                                                 : error_foreign(path, error);
 }
 
+int export_card_stays(const char *folder, const char *name)
+{
+    char path[PATH_BYTES_MAX];
+    size_t bytes;
+    if (strcmp(name, EXPORT_CARD_NAME) != 0 || path_join(path, folder, name, NULL) != 0 ||
+        !path_exists(path)) {
+        return 0;
+    }
+    char *text = file_read(path, CARD_BYTES_MAX, &bytes, NULL);
+    int is_ours = text && strstr(text, EXPORT_CARD_MARK) != NULL;
+    memory_free(text);
+    return !is_ours;
+}
+
+static int is_listed(const ExportFiles *files, const char *name)
+{
+    for (int i = 0; i < files->count; i++) {
+        if (strcmp(files->items[i].name, name) == 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+void export_remove_stale(const char *folder, const ExportFiles *files)
+{
+    static const char *const names[] = {"vocab.json", "merges.txt", "tokenizer.json",
+                                        "tokenizer_config.json"};
+    char path[PATH_BYTES_MAX];
+    if (path_join(path, folder, "model.safetensors", NULL) != 0 || !is_marked(path)) {
+        return;
+    }
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (!is_listed(files, names[i]) && path_join(path, folder, names[i], NULL) == 0) {
+            unlink(path);
+        }
+    }
+}
+
 int export_check_hugging_face(const char *folder, const ModelShape *shape, Error *error)
 {
     char path[PATH_BYTES_MAX];
@@ -95,18 +136,15 @@ int export_check_hugging_face(const char *folder, const ModelShape *shape, Error
     if (found < 0 || (found && !is_ours)) {
         return found < 0 ? -1 : error_foreign(path, error);
     }
-    char *config = export_config_json(shape);
-    int status = check_text(folder, "config.json", config, strlen(config), is_ours, error);
-    free(config);
-    if (status == 0 && shape->vocab_size >= EXPORT_VOCABULARY_TOKENS) {
-        size_t merges_bytes;
-        const char *merges = export_merges(&merges_bytes);
-        char *vocabulary = export_vocabulary_json();
-        status = check_text(folder, "vocab.json", vocabulary, strlen(vocabulary), is_ours, error) == 0
-                     ? check_text(folder, "merges.txt", merges, merges_bytes, is_ours, error)
-                     : -1;
-        free(vocabulary);
+    ExportFiles files;
+    export_files_init(&files, shape, NULL);
+    int status = 0;
+    for (int i = 0; i < files.count && status == 0; i++) {
+        const ExportFile *file = &files.items[i];
+        int is_free = is_ours || strcmp(file->name, EXPORT_CARD_NAME) == 0;
+        status = check_text(folder, file->name, file->text, file->bytes, is_free, error);
     }
+    export_files_release(&files);
     return status == 0 ? try_writing(path, error) : -1;
 }
 

@@ -3,16 +3,8 @@
 #ifndef LLMC_SNAPSHOT_EXPORT_MARK_H
 #define LLMC_SNAPSHOT_EXPORT_MARK_H
 
-#include <stdint.h>
-
-#include "llmc/model/shape.h"
-
 #define EXPORT_MARK_KEY "exported_by"
 #define EXPORT_MARK "train_gpt2"
 enum { EXPORT_MARK_LLMC_INDEX = 255, EXPORT_MARK_LLMC = 0x32747067 /* "gpt2" */ };
-
-/* config.json: what transformers' GPT2Config needs to build this model; the rest is its default. The caller
- * frees it with free(). */
-char *export_config_json(const ModelShape *shape);
 
 #endif
