@@ -33,6 +33,10 @@ static const char *const launcher_variables[] = {"OMPI_COMM_WORLD_SIZE",
                                                  "SLURM_STEP_NUM_TASKS",
                                                  "SLURM_NTASKS",
                                                  "SLURM_PROCID",
+                                                 "SLURM_LOCALID",
+                                                 "SLURM_STEP_NODELIST",
+                                                 "SLURM_JOB_NODELIST",
+                                                 "SLURMD_NODENAME",
                                                  "SLURM_JOB_ID",
                                                  "TRAIN_GPT2_JOB",
                                                  "TORCHELASTIC_RUN_ID",
@@ -97,6 +101,11 @@ static void test_launchers_are_recognised(void **state)
         /* a batch script, which is in no step; one task of a step */
         {"SLURM_NTASKS=8 SLURM_PROCID=0", 1, LAUNCH_SINGLE},
         {"SLURM_STEP_ID=0 SLURM_NTASKS=8 SLURM_STEP_NUM_TASKS=1", 1, LAUNCH_SINGLE},
+        /* srun --mpi=none; with PMIx in a build without MPI; mpirun in a step of its own */
+        {"SLURM_STEP_ID=0 SLURM_NTASKS=2 SLURM_PROCID=1 SLURM_JOB_NODELIST=a", 1, LAUNCH_TCP},
+        {"SLURM_STEPID=0 SLURM_NTASKS=2 SLURM_PROCID=1 MASTER_ADDR=a", 0, LAUNCH_TCP},
+        {"PMIX_RANK=1 SLURM_STEP_ID=0 SLURM_NTASKS=2 SLURM_PROCID=1 SLURM_JOB_NODELIST=a", 0, LAUNCH_TCP},
+        {"OMPI_COMM_WORLD_SIZE=2 SLURM_STEP_ID=0 SLURM_NTASKS=2 SLURM_PROCID=1", 1, LAUNCH_MPI},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         Launch launch = launch_of(cases[i].environment, cases[i].has_mpi);
@@ -190,17 +199,72 @@ static void test_bad_environments_are_refused(void **state)
     assert_refused("PMIX_RANK=0", 0, "built with MPI=0", "MPI=1");
 }
 
+#define STEP "SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_NTASKS=4 "
+
+static void test_tasks_of_srun_are_read(void **state)
+{
+    (void)state;
+    Launch launch = launch_of(STEP "SLURM_PROCID=3 SLURM_LOCALID=1 SLURM_STEP_NODELIST=n[07-08] "
+                                   "SLURM_JOB_NODELIST=n[01-08] SLURMD_NODENAME=n08",
+                              1);
+    assert_int_equal(launch.rank, 3);
+    assert_int_equal(launch.rank_count, 4);
+    assert_int_equal(launch.local_rank, 1);
+    assert_string_equal(launch.address, "n07");
+    assert_in_range(launch.port, SLURM_PORT_FIRST, SLURM_PORT_FIRST + SLURM_PORT_COUNT - 1);
+    assert_true(launch.has_job);
+    Launch first = launch_of(STEP "SLURM_PROCID=0 SLURM_JOB_NODELIST=n[01-08] SLURMD_NODENAME=n01", 1);
+    assert_string_equal(first.address, "n01");
+    assert_int_equal(first.local_rank, -1);
+    assert_int_equal(first.port, launch.port);
+    assert_memory_equal(first.job, launch.job, JOB_BYTES);
+    Launch other =
+        launch_of("SLURM_JOB_ID=7 SLURM_STEP_ID=1 SLURM_NTASKS=4 SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1 "
+                  "SLURM_JOB_NODELIST=n[01-08] MASTER_ADDR=10.0.0.1 MASTER_PORT=29500",
+                  1);
+    assert_int_equal(other.rank_count, 2);
+    assert_string_equal(other.address, "10.0.0.1");
+    assert_int_equal(other.port, 29500);
+    assert_memory_not_equal(other.job, launch.job, JOB_BYTES);
+    assert_refused(STEP "SLURM_JOB_NODELIST=a", 1, "expected SLURM_PROCID", "found none");
+    assert_refused(STEP "SLURM_JOB_NODELIST=a SLURM_PROCID=4", 1, "SLURM_PROCID of 0 to 3", "found \"4\"");
+    assert_refused(STEP "SLURM_PROCID=0", 1, "SLURM_JOB_NODELIST", "set MASTER_ADDR");
+    assert_refused(STEP "SLURM_PROCID=0 SLURM_JOB_NODELIST=a,b SLURMD_NODENAME=b", 1, "expected task 0 on a",
+                   "found it on b");
+}
+
+static void test_first_hosts_are_read(void **state)
+{
+    (void)state;
+    static const char *const lists[][2] = {{"login", "login"},
+                                           {"a,b", "a"},
+                                           {"node[01-03,7]", "node01"},
+                                           {"node[7,01-03],login", "node7"},
+                                           {"rack[2-3]n[10,12]-ib", "rack2n10-ib"},
+                                           {"gpu-a1,gpu-b[1-9]", "gpu-a1"},
+                                           {"tux[0-1023]", "tux0"}};
+    char host[ADDRESS_BYTES];
+    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
+        assert_int_equal(launch_first_host(host, lists[i][0]), 0);
+        assert_string_equal(host, lists[i][1]);
+    }
+    char longest[2 * ADDRESS_BYTES];
+    memset(longest, 'a', sizeof(longest) - 1);
+    longest[sizeof(longest) - 1] = '\0';
+    assert_int_equal(launch_first_host(host, longest), -1);
+    assert_int_equal(launch_first_host(host, ""), -1);
+    assert_int_equal(launch_first_host(host, ",a"), -1);
+    assert_int_equal(launch_first_host(host, "a[1"), -1);
+}
+
 static void test_singletons_are_refused(void **state)
 {
     (void)state;
-    assert_refused("SLURM_STEP_ID=0 SLURM_NTASKS=4", 1, "expected 4 tasks that know each other",
-                   "srun --mpi=pmix");
-    assert_refused("SLURM_STEPID=0 SLURM_NTASKS=4", 0, "expected 4 tasks", "srun --mpi=pmix");
     Error error;
     Launch launch = launch_of("PMI_RANK=3 SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=4", 1);
     assert_int_equal(launch_check_mpi(&launch, 4, &error), 0);
     assert_int_equal(launch_check_mpi(&launch, 1, &error), -1);
-    assert_non_null(strstr(error.text, "mpirun"));
+    assert_non_null(strstr(error.text, "srun --mpi=none"));
     launch = launch_of("OMPI_COMM_WORLD_SIZE=1 SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=4", 1);
     assert_int_equal(launch_check_mpi(&launch, 1, &error), 0); /* mpirun -np 1 on an allocation of four */
 }
@@ -478,6 +542,8 @@ int main(void)
         cmocka_unit_test_teardown(test_torchrun_is_read, clear_launcher),
         cmocka_unit_test_teardown(test_jobs_are_told_apart, clear_launcher),
         cmocka_unit_test_teardown(test_bad_environments_are_refused, clear_launcher),
+        cmocka_unit_test_teardown(test_tasks_of_srun_are_read, clear_launcher),
+        cmocka_unit_test(test_first_hosts_are_read),
         cmocka_unit_test_teardown(test_singletons_are_refused, clear_launcher),
         cmocka_unit_test(test_silence_is_seen),
         cmocka_unit_test(test_who_works_is_waited_for),
