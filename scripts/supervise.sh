@@ -25,9 +25,9 @@
 #                          mpirun and srun pass on to every rank, where others make them kill the job).
 #                          Where no process of the command's group handles it, as of torchrun, which would
 #                          die and leave its ranks training, they get TERM
-# How a run ended is told by the line that it leaves in out_dir/.end, then by the launcher's exit code: torchrun
-# turns every code into 1, and an mpirun that has lost a host may not end for a quarter of an hour. Ranks that
-# have ended are known by that line, or by out_dir/.lock, which rank 0 touches every two seconds. An exit
+# How a run ended is told by the line that it leaves in out_dir/.end, then by the launcher's exit code:
+# torchrun turns every code into 1, and an mpirun that has lost a host may not end for a quarter of an hour.
+# Ranks that have ended are known by that line, or by out_dir/.lock, which rank 0 touches every two seconds. An exit
 # code of 1 without that line, where there is an out_dir already, is a launcher that could not start the
 # run: that is tried again. When the launcher has ended, what it leaves on this machine is ended too: first by
 # SIGTERM, after which a rank writes its snapshot, then by SIGKILL.
@@ -163,12 +163,12 @@ group() {
         awk -v group="$child" '{ pid = $1; sub(/.*\) /, ""); if ($3 == group && $1 != "Z") print pid }'
 }
 
-# All that this start led to on this machine, in whatever group or session: torchrun gives each worker its own.
+# All that this start led to on this machine, in whatever group: torchrun gives each worker its own session.
 marked() {
     grep -lsz "^SUPERVISE_RUN=$mark\$" /proc/[0-9]*/environ | tr -dc '0-9\n'
 }
 
-# handles PID SIGNAL: whether it catches that signal, or waits for it (blocked), so that it does not die of it.
+# handles PID SIGNAL: whether it catches that signal, or has it blocked and waits for it: it does not die.
 handles() {
     local bit name mask
     bit=$((1 << ($(kill -l "$2") - 1)))

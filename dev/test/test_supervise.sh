@@ -15,8 +15,8 @@ failures=0
 . "$(dirname "$supervise")/../dev/test/time.bash"
 deadline_s=$(scaled 60)
 
-# Each start takes the next line of the file plan; after it maybe the number of a snapshot to leave. The program
-# says in out/.end what it ends with, as train_gpt2 does where there is an out_dir.
+# Each start takes the next line of the file plan; after it maybe the number of a snapshot to leave. The
+# program says in out/.end what it ends with, as train_gpt2 does where there is an out_dir.
 #   CODE        ends with it
 #   KILL        by a signal
 #   HOLD        until SIGUSR1, then a snapshot and 75
@@ -25,7 +25,7 @@ deadline_s=$(scaled 60)
 #   MASKED N    a launcher whose ranks end with N, which itself ends with 1, as torchrun does
 #   HANGS N     a launcher whose ranks have ended with N, and which does not end
 #   VANISHES    a launcher that does not end, and whose ranks cannot say that they have
-#   TORCHRUN    a launcher that dies of SIGUSR1, and passes SIGTERM on to its rank, which has a session of its own
+#   TORCHRUN    a launcher that dies of SIGUSR1, and passes SIGTERM on to its rank, which has its own session
 cat >program <<'END'
 #!/usr/bin/env bash
 echo "$1" >>starts

@@ -7,8 +7,8 @@
  *   none: one rank
  *
  * Tasks of srun need neither MPI nor PMIx. Rank 0 is on the first node of the step, unless MASTER_ADDR says
- * where. Its port is MASTER_PORT, else one of SLURM_PORT_COUNT from SLURM_PORT_FIRST on, told from the numbers
- * of job and step, so that two jobs on one node rarely meet.
+ * where. Its port is MASTER_PORT, else one of SLURM_PORT_COUNT from SLURM_PORT_FIRST on, told from the
+ * numbers of job and step, so that two jobs on one node rarely meet.
  *
  * Where both are there, MPI's variables count, unless torchrun's own (TORCHELASTIC_RUN_ID) show that it is
  * the nearer one, or the build has no MPI. An agent that keeps MASTER_PORT for itself
