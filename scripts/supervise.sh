@@ -27,8 +27,8 @@
 #                          die and leave its ranks training, they get TERM
 # How a run ended is told by the line that it leaves in out_dir/.end, then by the launcher's exit code:
 # torchrun turns every code into 1, and an mpirun that has lost a host may not end for a quarter of an hour.
-# Ranks that have ended are known by that line, or by out_dir/.lock, which rank 0 touches every two seconds. An exit
-# code of 1 without that line, where there is an out_dir already, is a launcher that could not start the
+# Ranks that have ended are known by that line, or by out_dir/.lock, which rank 0 touches every two seconds.
+# An exit code of 1 without that line, where there is an out_dir already, is a launcher that could not start the
 # run: that is tried again. When the launcher has ended, what it leaves on this machine is ended too: first by
 # SIGTERM, after which a rank writes its snapshot, then by SIGKILL.
 #
@@ -205,7 +205,8 @@ end_whole() {
 # The line that it left, once it is whole.
 end_line() {
     local line
-    [ -f "$out_dir/.end" ] && IFS= read -r line <"$out_dir/.end" && [[ $line =~ ^[0-9]{1,3}\  ]] && echo "$line"
+    [ -f "$out_dir/.end" ] && IFS= read -r line <"$out_dir/.end" && [[ $line =~ ^[0-9]{1,3}\  ]] &&
+        echo "$line"
 }
 
 # What changes while rank 0 lives: the time of its lock, which it touches.
@@ -218,11 +219,11 @@ holder_lives() {
     local process host _
     read -r _ process _ host _ 2>/dev/null <"$out_dir/.lock" &&
         [ "$host" = "$(uname -n)" ] && [[ $process =~ ^[0-9]+$ ]] &&
-        grep -qs '^State:.[^ZX]' "/proc/$process/status" # not one that has died and that nobody has asked about
+        grep -qs '^State:.[^ZX]' "/proc/$process/status" # no zombie
 }
 
-# Whether the ranks have ended, as far as can be known. Called every half second; keeps the signs in variables of
-# run().
+# Whether the ranks have ended, as far as can be known. Called every half second; keeps the signs in variables
+# of watch().
 have_ended() {
     local now_sign
     [ -z "$(end_line)" ] || return 0
@@ -293,9 +294,9 @@ end_rest() {
     end_whole KILL
 }
 
-# Runs the command with $1 ranks, from snapshot $2 if there is one, and leaves its exit code in $code and what it
-# said in $said. It gets a process group of its own, so that a Ctrl-C comes here first and not to mpirun, which
-# would kill the job.
+# Runs the command with $1 ranks, from snapshot $2 if there is one, and leaves its exit code in $code and what
+# it said in $said. It gets a process group of its own, so that a Ctrl-C comes here first and not to mpirun,
+# which would kill the job.
 run() {
     local words=() word
     for word in "${command[@]}"; do
