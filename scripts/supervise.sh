@@ -29,8 +29,8 @@
 # torchrun turns every code into 1, and an mpirun that has lost a host may not end for a quarter of an hour.
 # Ranks that have ended are known by that line, or by out_dir/.lock, which rank 0 touches every two seconds.
 # An exit code of 1 without that line, where there is an out_dir already, is a launcher that could not start
-# the run: that is tried again. When the launcher has ended, what it leaves on this machine is ended too: first
-# by SIGTERM, after which a rank writes its snapshot, then by SIGKILL.
+# the run: that is tried again. When the launcher has ended, what it leaves on this machine is ended too:
+# first by SIGTERM, after which a rank writes its snapshot, then by SIGKILL.
 #
 # A signal ends the run in good order and is the last start; a second one, 5 seconds or more after it, ends it
 # at once (sooner it is the same event, told twice). When a terminal goes away SIGHUP may come several times:

@@ -105,6 +105,7 @@ static void test_launchers_are_recognised(void **state)
         {"SLURM_STEP_ID=0 SLURM_NTASKS=2 SLURM_PROCID=1 SLURM_JOB_NODELIST=a", 1, LAUNCH_TCP},
         {"SLURM_STEPID=0 SLURM_NTASKS=2 SLURM_PROCID=1 MASTER_ADDR=a", 0, LAUNCH_TCP},
         {"PMIX_RANK=1 SLURM_STEP_ID=0 SLURM_NTASKS=2 SLURM_PROCID=1 SLURM_JOB_NODELIST=a", 0, LAUNCH_TCP},
+        {"PMI_RANK=1 SLURM_STEP_ID=0 SLURM_NTASKS=2 SLURM_PROCID=1 SLURM_JOB_NODELIST=a", 1, LAUNCH_TCP},
         {"OMPI_COMM_WORLD_SIZE=2 SLURM_STEP_ID=0 SLURM_NTASKS=2 SLURM_PROCID=1", 1, LAUNCH_MPI},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -261,7 +262,7 @@ static void test_singletons_are_refused(void **state)
 {
     (void)state;
     Error error;
-    Launch launch = launch_of("PMI_RANK=3 SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=4", 1);
+    Launch launch = launch_of("PMIX_RANK=3 SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=4", 1);
     assert_int_equal(launch_check_mpi(&launch, 4, &error), 0);
     assert_int_equal(launch_check_mpi(&launch, 1, &error), -1);
     assert_non_null(strstr(error.text, "srun --mpi=none"));

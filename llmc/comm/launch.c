@@ -205,7 +205,8 @@ int launch_detect(Launch *launch, int has_mpi, Error *error)
         launch->kind = LAUNCH_TCP;
         return read_tcp(launch, error);
     }
-    if (!(has_mpi_job && has_mpi) && !launch->is_mpirun && launch->slurm_task_count > 1) {
+    int is_mpi = has_mpi && (launch->is_mpirun || variable("PMIX_RANK"));
+    if (!is_mpi && !launch->is_mpirun && launch->slurm_task_count > 1) {
         return read_slurm(launch, error);
     }
     if (has_mpi_job && !has_mpi) {
