@@ -1,7 +1,7 @@
-# Sourced by tests on demand that need several machines: slurm.sh, torchrun.sh, cluster_storm.sh. It executes the
-# script once more in namespaces of its own (mounts, network, processes, host name), where three nodes, node1 ..
-# node3, are network namespaces with host names and a bridge between them. Files are shared, as on a cluster.
-# Nothing is left behind: when the script ends, all its processes do.
+# Sourced by tests on demand that need several machines: slurm.sh, torchrun.sh, cluster_storm.sh. It executes
+# the script once more in namespaces of its own (mounts, network, processes, host name), where three nodes,
+# node1 .. node3, are network namespaces with host names and a bridge between them. Files are shared, as on a
+# cluster. Nothing is left behind: when the script ends, all its processes do.
 #   PROGRAMS=build/mpi1     where train_gpt2 is
 # Exit code 77 and one line where namespaces are not allowed.
 export LC_ALL=C
@@ -127,7 +127,8 @@ updates() {
 
 # The hash of the weights at the end of the run in folder $1, if it is done.
 weights_of() {
-    tail -n 1 "$1/log.jsonl" 2>/dev/null | sed -n 's/.*"event":"end".*"weights":"\([0-9a-f]*\)".*"done".*/\1/p'
+    tail -n 1 "$1/log.jsonl" 2>/dev/null |
+        sed -n 's/.*"event":"end".*"weights":"\([0-9a-f]*\)".*"done".*/\1/p'
 }
 
 # undisturbed UPDATES: what a run of so many comes to, in $expected.

@@ -18,9 +18,9 @@
  * job; else by TORCHELASTIC_RUN_ID, unless that is torchrun's "none"; else by SLURM_JOB_ID, for tasks of srun
  * together with SLURM_STEP_ID.
  *
- * PMI's older variables (srun --mpi=pmi2) count as none there: an Open MPI that has only PMIx ends in MPI_Init
- * with them. Where PMIx's are there and MPI does not understand them, each task would train alone into the same
- * folder. Such tasks are recognised by the number of tasks in their step, and refused.
+ * PMI's older variables (srun --mpi=pmi2) count as none there: an Open MPI that has only PMIx ends in
+ * MPI_Init with them. Where PMIx's are there and MPI does not understand them, each task would train alone
+ * into the same folder. Such tasks are recognised by the number of tasks in their step, and refused.
  */
 #ifndef LLMC_COMM_LAUNCH_H
 #define LLMC_COMM_LAUNCH_H
