@@ -3,7 +3,9 @@ export SLURM_CONF=$work/slurm/slurm.conf
 
 start_slurm() {
     local n socket=$work/munge.socket
-    command -v slurmctld >/dev/null && command -v slurmd >/dev/null && command -v munged >/dev/null || return 1
+    for n in slurmctld slurmd munged; do
+        command -v $n >/dev/null || return 1
+    done
     make_nodes && mkdir -p slurm/state || return 1
     chmod 755 "$work"
     head -c 1024 /dev/urandom >key && chmod 400 key
@@ -50,8 +52,8 @@ are_idle() {
     [ "$(sinfo -h -t idle -o %D)" = 3 ]
 }
 
-# submit OPTIONS AND ARGUMENTS OF THE SCRIPT...: what begins with -- before the config file is sbatch's. Prints
-# the job's number.
+# submit OPTIONS AND ARGUMENTS OF THE SCRIPT...: what begins with -- before the config file is sbatch's.
+# Prints the job's number.
 submit() {
     local options=()
     while [[ $1 == --* ]]; do

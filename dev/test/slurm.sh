@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A real Slurm, on demand: a controller and three nodes in network namespaces run scripts/slurm_many_nodes.sbatch
-# and srun as docs/slurm.md says. Installs slurm and munge where apt-get can. At most six minutes.
+# A real Slurm, on demand: a controller and three nodes in network namespaces run
+# scripts/slurm_many_nodes.sbatch and srun as docs/slurm.md says. Installs slurm and munge where apt-get can. At most six minutes.
 #   make train_gpt2 && dev/test/slurm.sh      prints TAP; exit code 77 where namespaces or Slurm cannot be had
 # TORCHRUN=PATH: also srun torchrun, by that program.
 if [ -z "${CLUSTER_INSIDE:-}" ] && ! command -v slurmctld >/dev/null && [ "$(id -u)" -eq 0 ]; then
