@@ -87,3 +87,28 @@ await_job() { # SECONDS JOB STATE
 is_saved() {
     [ -e "$1/step-$(printf %08d "$(updates "$1")").snap" ]
 }
+
+# begin_job FOLDER OPTIONS...: a job of two tasks a node that trains in that folder until finish. What out_dir is
+# the program says: quotes and blanks are no matter.
+begin_job() {
+    local folder=$1
+    shift
+    printf '\n  out_dir =   "%s"   # where\n' "$folder" | cat run.conf - >"$folder.conf"
+    submit --ntasks-per-node=2 "$@" "$folder.conf"
+}
+
+is_back() { # JOB
+    grep -q 'back into the queue' "slurm-$1.out" && [[ $(job "$1") == *JobState=PENDING* ]]
+}
+
+# finish JOB FOLDER NAME: once the job is back in the queue it goes on for 100 updates, and ends by itself in the
+# weights of a run to which nothing happened. A TAP line.
+finish() {
+    local goal
+    until_true 150 is_back "$1"
+    goal=$(($(updates "$2") + 100))
+    echo "max_iters = $goal" >>"$2.conf"
+    undisturbed $goal
+    await_job 150 "$1" COMPLETED && [ "$(starts "$2")" -gt 1 ]
+    ended_as_expected "$3" "$2" $?
+}
