@@ -88,8 +88,8 @@ is_saved() {
     [ -e "$1/step-$(printf %08d "$(updates "$1")").snap" ]
 }
 
-# begin_job FOLDER OPTIONS...: a job of two tasks a node that trains in that folder until finish. What out_dir is
-# the program says: quotes and blanks are no matter.
+# begin_job FOLDER OPTIONS...: a job of two tasks a node that trains in that folder until finish. What out_dir
+# is the program says: quotes and blanks are no matter.
 begin_job() {
     local folder=$1
     shift
@@ -101,8 +101,8 @@ is_back() { # JOB
     grep -q 'back into the queue' "slurm-$1.out" && [[ $(job "$1") == *JobState=PENDING* ]]
 }
 
-# finish JOB FOLDER NAME: once the job is back in the queue it goes on for 100 updates, and ends by itself in the
-# weights of a run to which nothing happened. A TAP line.
+# finish JOB FOLDER NAME: once the job is back in the queue it goes on for 100 updates, and ends by itself in
+# the weights of a run to which nothing happened. A TAP line.
 finish() {
     local goal
     until_true 150 is_back "$1"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A real Slurm, on demand: a controller and three nodes in network namespaces run
-# scripts/slurm_many_nodes.sbatch and srun as docs/slurm.md says. Installs slurm and munge where apt-get can. At
-# most six minutes.
+# scripts/slurm_many_nodes.sbatch and srun as docs/slurm.md says. Installs slurm and munge where apt-get can.
+# At most six minutes.
 #   make train_gpt2 && dev/test/slurm.sh      prints TAP; exit code 77 where namespaces or Slurm cannot be had
 # TORCHRUN=PATH: also srun torchrun, by that program.
 if [ -z "${CLUSTER_INSIDE:-}" ] && ! command -v slurmctld >/dev/null && [ "$(id -u)" -eq 0 ]; then
@@ -31,8 +31,8 @@ grep -q 'on 2 ranks' stdout
 ended_as_expected "srun --mpi=pmi2, which this MPI does not understand: by TCP" pmi2 $?
 
 # ---- jobs --------------------------------------------------------------------------------------------------
-# Each job has a config file of its own, in which max_iters comes once the job is back in the queue: so whatever
-# happens to it comes in time, on any machine. finish() sees to that.
+# Each job has a config file of its own, in which max_iters comes once the job is back in the queue: so
+# whatever happens to it comes in time, on any machine. finish() sees to that.
 limit=$(begin_job "time limit" --nodes=1 --time=1 --signal=USR1@50)
 batch=$(begin_job batch --nodes=1 --time=1 --signal=B:TERM@50)
 killed=$(begin_job killed --nodes=1)
