@@ -123,7 +123,7 @@ result $? "token beyond the vocabulary, with file and position"
 refused "out_dir is a file" "out_dir" "file" -- "${small[@]}" --out_dir=file
 refused "out_dir cannot be made" "out_dir" "file/below" -- "${small[@]}" --out_dir=file/below
 refused "nothing to resume" "out" "snapshot" -- "${small[@]}" --init_from=resume
-refused "init_from names nothing" "init_from=scrach: expected scratch, resume, auto or a path" -- \
+refused "init_from names nothing" "init_from=scrach: expected scratch, resume, auto, a path or auto:PATH" -- \
     "${small[@]}" --init_from=scrach
 refused "init_from names something else" "bad.conf" -- "${small[@]}" --init_from=bad.conf
 
@@ -205,9 +205,34 @@ run "${small[@]}" --out_dir=batch --batch_size=3 --gradient_accumulation_steps=2
 [ "$code" -eq 0 ] && [ "$(weights)" != "$straight" ]
 result $? "other micro-batches round differently"
 
+# ---- what scripts ask --------------------------------------------------------------------------------------
+printf '%s\n' " out_dir = 'a folder' # with a blank" 'n_layer=3' >asked.conf
+asked=(asked.conf --n_layer=4 --start='a "b"' --init_from=nowhere)
+for one in 'out_dir=a folder' n_layer=4 'start=a "b"' n_head=12 dropout=0 lr_schedule=cosine shuffle=true; do
+    run "${asked[@]}" --print="${one%%=*}"
+    [ "$code" -eq 0 ] && [ "$(cat stdout)" = "${one#*=}" ] && [ ! -s stderr ] && [ ! -e "a folder" ]
+    result $? "--print=${one%%=*} tells its value after config file and command line, and nothing else"
+done
+WORLD_SIZE=2 SLURM_STEP_ID=0 SLURM_NTASKS=2 run --print=out_dir
+[ "$code" -eq 0 ] && [ "$(cat stdout)" = out ]
+result $? "--print waits for no other rank"
+refused "--print of no option" "out_dirr: unknown option; did you mean out_dir?" -- --print=out_dirr
+refused "--print does not hide a mistake" "n_layer=x" -- --n_layer=x --print=out_dir
+
+# ---- what a run leaves for its supervisor ------------------------------------------------------------------
+[ "$(cat straight/.end)" = '0 done' ] && [ ! -e straight/.lock ]
+result $? "out_dir/.end says that a run is done"
+run --n_layer=x "${small[@]}" --out_dir=straight
+[ "$code" -eq 1 ] && [ "$(cat straight/.end)" = '0 done' ] && rm straight/.end &&
+    run --n_layer=x "${small[@]}" --out_dir=straight
+[ "$code" -eq 1 ] && [ "$(cat straight/.end)" = "1 $(cat stderr)" ]
+result $? "a mistake is written where nothing is, also when it comes before out_dir"
+
 # ---- resume ------------------------------------------------------------------------------------------------
 refused "a new run does not overwrite" "out_dir=straight: holds snapshots (newest step-00000012.snap)" \
-    "--init_from=resume" "--out_dir=OTHER" -- "${small[@]}" --out_dir=straight
+    "--init_from=auto goes on" "--out_dir=OTHER" -- "${small[@]}" --out_dir=straight
+refused "nor one that begins with weights" "--init_from=auto:models/gpt2 goes on" -- "${small[@]}" \
+    --out_dir=straight --init_from=models/gpt2
 refused "resume with another shape" "n_layer=3: straight/step-00000012.snap has n_layer=2" -- "${small[@]}" \
     --out_dir=straight --init_from=resume --n_layer=3
 run "${small[@]}" --out_dir=parts --init_from=auto --max_iters=7
@@ -299,6 +324,9 @@ for source in hf hf/model.safetensors model.bin copy/step-00000012.snap; do
     run --init_from=$source --max_iters=0 --out_dir=imported
     [ "$code" -eq 0 ] && [ "$(weights)" = "$straight" ]
     result $? "init_from=$source brings the same weights"
+    run --init_from=auto:$source --max_iters=0 --out_dir=imported
+    [ "$code" -eq 0 ] && [ "$(weights)" = "$straight" ]
+    result $? "and so does auto:$source where there is nothing to resume"
 done
 mkdir -p models && cp -r hf models/gpt2-large
 printf "init_from = 'gpt2-large' # this is a large one\neval_only = True\n" >eval.py
@@ -306,6 +334,16 @@ run eval.py --dataset=bytes --batch_size=2 --eval_iters=4 --dtype=fp32 --out_dir
 [ "$code" -eq 0 ] && [ "$(weights)" = "$straight" ] && grep -q '^starting from models/gpt2-large ' stdout &&
     grep -q '^step 0: train loss ' stdout
 result $? "init_from='gpt2-large' takes models/gpt2-large, which brings its shape"
+run "${small[@]}" --init_from=hf --out_dir=tuned
+tuned=$(weights)
+run "${small[@]}" --init_from=auto:hf --out_dir=begun --max_iters=5
+grep -q '^starting from hf (' stdout && [ "$(weights)" != "$tuned" ] &&
+    run "${small[@]}" --init_from=auto:hf --out_dir=begun
+[ "$code" -eq 0 ] && grep -q '^resuming begun/step-00000005.snap' stdout && [ -n "$tuned" ] &&
+    [ "$(weights)" = "$tuned" ]
+result $? "init_from=auto:PATH starts from PATH and then resumes: the same weights"
+refused "auto:PATH of nothing" "init_from=auto:nope: expected" "no such file" -- "${small[@]}" \
+    --init_from=auto:nope
 run "${small[@]}" --init_from=hf --out_dir=lower --block_size=16 --max_iters=1
 [ "$code" -eq 0 ] && weights >/dev/null
 result $? "block_size may be lowered"

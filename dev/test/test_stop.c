@@ -1,4 +1,5 @@
-/* Signals: the first asks, the second ends the program at once. Each case runs in a child of its own. */
+/* Signals: the first asks, the second ends the program at once, unless it comes so soon that it is the same
+ * event. Each case runs in a child of its own; those that have to wait do so at the same time. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,6 +14,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "dev/test/time_scale.h"
@@ -28,8 +30,16 @@ static void take(int signal_number)
     }
 }
 
-/* How a child ends that gets these signals (0: none) and would then exit with what stop_requested says. */
-static int status_after(int first, int second)
+/* Until another signal is another wish. */
+static void wait_for_another_event(void)
+{
+    struct timespec left = {.tv_sec = STOP_SAME_EVENT_MS / 1000, .tv_nsec = 200000000};
+    while (nanosleep(&left, &left) != 0) {
+    }
+}
+
+/* A child that gets these signals (0: none) and would then exit with what stop_requested says. */
+static pid_t begin(int first, int second)
 {
     pid_t child = fork();
     if (child == 0) {
@@ -39,11 +49,17 @@ static int status_after(int first, int second)
             take(first);
         }
         if (second) {
+            wait_for_another_event();
             kill(getpid(), second);
             pause(); /* for the end */
         }
         _exit(stop_requested());
     }
+    return child;
+}
+
+static int status_of(pid_t child)
+{
     int status = -1;
     assert_int_equal(waitpid(child, &status, 0), child);
     return status;
@@ -54,7 +70,7 @@ static void test_first_signal_asks(void **state)
     (void)state;
     static const int signals[] = {0, SIGUSR1, SIGTERM, SIGINT, SIGHUP};
     for (int i = 0; i < 5; i++) {
-        int status = status_after(signals[i], 0);
+        int status = status_of(begin(signals[i], 0));
         assert_true(WIFEXITED(status));
         assert_int_equal(WEXITSTATUS(status), signals[i]);
     }
@@ -64,8 +80,12 @@ static void test_second_signal_ends_at_once(void **state)
 {
     (void)state;
     static const int pairs[][2] = {{SIGTERM, SIGTERM}, {SIGUSR1, SIGTERM}, {SIGINT, SIGUSR1}};
+    pid_t children[3];
     for (int i = 0; i < 3; i++) {
-        int status = status_after(pairs[i][0], pairs[i][1]);
+        children[i] = begin(pairs[i][0], pairs[i][1]);
+    }
+    for (int i = 0; i < 3; i++) {
+        int status = status_of(children[i]);
         assert_true(WIFSIGNALED(status));
         assert_int_equal(WTERMSIG(status), pairs[i][1]);
     }
@@ -82,8 +102,31 @@ static void send_and_await(int signal_number)
     } while (sigismember(&pending, signal_number));
 }
 
+/* Slurm signals every process of a step, torchrun among them, which signals its workers again. */
+static void test_signals_of_one_event_count_once(void **state)
+{
+    (void)state;
+    static const int pairs[][2] = {
+        {SIGTERM, SIGTERM}, {SIGUSR1, SIGUSR1}, {SIGUSR1, SIGTERM}, {SIGINT, SIGTERM}};
+    for (int i = 0; i < 4; i++) {
+        pid_t child = fork();
+        if (child == 0) {
+            stop_install();
+            stop_in_order();
+            take(pairs[i][0]);
+            send_and_await(pairs[i][1]);
+            send_and_await(pairs[i][1]);
+            send_and_await(SIGHUP); /* which is taken after the one before */
+            _exit(stop_requested());
+        }
+        int status = status_of(child);
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), pairs[i][0]);
+    }
+}
+
 /* How a child ends whose parent, as mpirun does, sends SIGCONT, and that then gets these signals one by one,
- * by which it has to end. */
+ * the first at once and others when they are another event, by which it has to end. */
 static int status_after_continue(int is_rank, const int *signals)
 {
     int ready[2];
@@ -98,8 +141,11 @@ static int status_after_continue(int is_rank, const int *signals)
             sched_yield();
         }
         int is_ended = *signals != 0;
-        for (; *signals; signals++) {
-            send_and_await(*signals);
+        for (int i = 0; signals[i]; i++) {
+            if (i > 0) {
+                wait_for_another_event();
+            }
+            send_and_await(signals[i]);
         }
         while (is_ended) {
             pause();
@@ -143,16 +189,45 @@ static void test_hang_ups_are_one_wish(void **state)
             send_and_await(SIGTERM);
             send_and_await(SIGHUP);
             if (is_ended) {
+                wait_for_another_event();
                 kill(getpid(), SIGTERM);
                 pause();
             }
             _exit(stop_requested());
         }
-        int status = -1;
-        assert_int_equal(waitpid(child, &status, 0), child);
+        int status = status_of(child);
         assert_true(is_ended ? WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM
                              : WIFEXITED(status) && WEXITSTATUS(status) == SIGHUP);
     }
+}
+
+/* Slurm tells ranks and mpirun, which tells its ranks by SIGCONT, and by SIGTERM when its time-out is over:
+ * that is the same event, however long the time-out is. */
+static void test_launcher_that_repeats_late_is_no_second_wish(void **state)
+{
+    (void)state;
+    int ready[2];
+    assert_int_equal(pipe(ready), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
+        stop_install();
+        stop_in_order();
+        take(SIGTERM);
+        int is_told = write(ready[1], "", 1) == 1;
+        wait_for_another_event();
+        send_and_await(SIGTERM); /* mpirun's */
+        send_and_await(SIGHUP);
+        _exit(is_told ? stop_requested() : 0);
+    }
+    char byte;
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    kill(child, SIGCONT);
+    int status = status_of(child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), SIGTERM);
+    close(ready[0]);
+    close(ready[1]);
 }
 
 /* nohup. Of two signals that wait to be taken, the lower number is the first. */
@@ -311,7 +386,9 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_first_signal_asks),
         cmocka_unit_test(test_second_signal_ends_at_once),
+        cmocka_unit_test(test_signals_of_one_event_count_once),
         cmocka_unit_test(test_launcher_announces_the_end),
+        cmocka_unit_test(test_launcher_that_repeats_late_is_no_second_wish),
         cmocka_unit_test(test_hang_ups_are_one_wish),
         cmocka_unit_test(test_ignored_hang_ups_stay_ignored),
         cmocka_unit_test(test_before_the_run_a_signal_ends_at_once),

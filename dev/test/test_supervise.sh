@@ -15,15 +15,46 @@ failures=0
 . "$(dirname "$supervise")/../dev/test/time.bash"
 deadline_s=$(scaled 60)
 
-# Each start takes the next line of the file plan: an exit code, KILL (by a signal), HOLD (until SIGUSR1, then
-# a snapshot and 75) or DEAF (until killed); after it maybe the number of a snapshot to leave.
+# Each start takes the next line of the file plan; after it maybe the number of a snapshot to leave. The
+# program says in out/.end what it ends with, as train_gpt2 does where there is an out_dir.
+#   CODE        ends with it
+#   KILL        by a signal
+#   HOLD        until SIGUSR1, then a snapshot and 75
+#   DEAF        until killed
+#   LAUNCHER    ends with 1 before there is a rank
+#   MASKED N    a launcher whose ranks end with N, which itself ends with 1, as torchrun does
+#   HANGS N     a launcher whose ranks have ended with N, and which does not end
+#   VANISHES    a launcher that does not end, and whose ranks cannot say that they have
+#   TORCHRUN    a launcher that dies of SIGUSR1, and passes SIGTERM on to its rank, which has its own session
 cat >program <<'END'
 #!/usr/bin/env bash
 echo "$1" >>starts
+echo $$ >started
 echo "${*:2}" >>arguments
 read -r act snapshot <<<"$(sed -n "$(wc -l <starts)p" plan)"
-[ -z "$snapshot" ] || : >"out/step-$snapshot.snap"
+[ ${#snapshot} -lt 8 ] || : >"out/step-$snapshot.snap"
+[[ ! $act =~ ^[0-9]+$ || ! -d out ]] || echo "$act said so" >out/.end
 case $act in
+LAUNCHER) exit 1 ;;
+MASKED)
+    echo "$snapshot said so" >out/.end
+    exit 1
+    ;;
+HANGS)
+    echo "$snapshot said so" >out/.end
+    trap 'echo told >>heard' TERM
+    while :; do sleep 0.05; done
+    ;;
+VANISHES)
+    echo "process 1 on elsewhere since then" >out/.lock # and nobody touches it again
+    while :; do sleep 0.05; done
+    ;;
+TORCHRUN)
+    setsid bash -c 'echo $$ >rank; trap ": >out/step-00000009.snap; echo 75 told >out/.end; exit 75" TERM
+        : >ready; while :; do sleep 0.05; done' &
+    trap 'kill -TERM "$(cat rank)"; wait; exit 1' TERM
+    wait
+    ;;
 KILL) kill -KILL $$ ;;
 HOLD)
     trap ': >out/step-00000009.snap; exit 75' USR1
@@ -42,7 +73,7 @@ chmod +x program
 
 # plan LINE...: a new game.
 plan() {
-    rm -rf out starts arguments ready heard
+    rm -rf out starts arguments ready heard rank down.*
     mkdir out
     printf '%s\n' "$@" >plan
 }
@@ -94,6 +125,46 @@ expect 'a command that does not exist is passed on' 127
 plan '75 00000001' 0
 supervised --slots-command='echo $((4 - $(cat starts 2>/dev/null | wc -l)))' -- ./program {ranks}
 expect 'a run that asks for it goes on with the room there is then' 0 4 3
+
+# ---- what the launcher's exit code does not say ----
+plan 'MASKED 75' 'MASKED 76' 'MASKED 1'
+supervised --slots=2 -- ./program {ranks}
+expect "the run's own word counts before the launcher's code" 1 2 2 2
+
+plan LAUNCHER '75 00000001' LAUNCHER 0
+supervised --slots=2 -- ./program {ranks}
+grep -q 'a launch failure' stderr || code=-1
+expect 'a launcher that fails before the run is tried again' 0 2 2 2 2
+
+plan LAUNCHER LAUNCHER LAUNCHER LAUNCHER
+supervised --slots=2 -- ./program {ranks}
+expect 'but not for ever either' 76 2 2 2
+
+plan LAUNCHER
+rm -r out
+supervised --slots=2 -- ./program {ranks}
+expect 'nor where nothing has ever begun' 1 2
+
+plan 'HANGS 76' 0
+supervised --slots=2 --end-wait=1 -- ./program {ranks}
+grep -q 'the ranks have ended, and ./program has not for 1 s' stderr && [ -e heard ] || code=-1
+expect 'a launcher that outlives its ranks is ended' 0 2 2
+
+plan VANISHES 0
+supervised --slots=2 --end-wait=0 --silence=2 -- ./program {ranks}
+expect 'also where the ranks could not say that they have' 0 2 2
+
+plan '76 00000001' '76 00000002' 0
+: >down.b
+supervised --hosts=a:2,b:3,c:1 --host-check='[ {host} = a ] || ! [ -e down.{host} ]' -- \
+    ./program {ranks} --host {hosts} 2>stderr
+printf '%s\n' '--host a:2,c:1'{,' --init_from=resume'{,}} | cmp -s - arguments || code=-1
+expect 'a host that does not answer is left out' 0 3 3 3
+
+plan 0
+supervised --hosts=a,b:3 -- ./program {ranks}
+grep -q 'hosts: expected HOST:N' stderr || code=-1
+expect 'hosts without a number of ranks are refused' 1
 
 plan 76 76 76 76
 supervised --slots=2 -- ./program {ranks}
@@ -181,6 +252,10 @@ finish() {
     pid=
 }
 
+lives() { # PID: and is no process that has ended and that nobody has asked about
+    grep -qs '^State:.[^ZX]' "/proc/$1/status"
+}
+
 for signal in TERM INT USR1 HUP; do
     plan HOLD 0
     set -m # a background job of a script ignores SIGINT otherwise
@@ -198,9 +273,28 @@ in_background --slots=2 -- ./program {ranks}
 until_true test -e ready
 kill -TERM "$pid"
 until_true test -e heard
+kill -TERM "$pid" # the same event, told twice
+sleep 6
+kill -0 "$(cat started)" || code=-2
 kill -TERM "$pid"
 finish
-expect 'a second signal ends it at once' 75 2
+expect 'a second signal, some seconds after the first, ends it at once' 75 2
+
+plan TORCHRUN 0
+in_background --slots=2 -- ./program {ranks}
+until_true test -e ready
+kill -USR1 "$pid"
+finish
+[ -e out/step-00000009.snap ] && ! lives "$(cat rank)" || code=-1
+expect 'a launcher that would die of SIGUSR1 gets SIGTERM' 75 2
+
+plan TORCHRUN 0
+in_background --slots=2 -- ./program {ranks}
+until_true test -e ready
+kill -KILL "$(cat started)"
+finish
+[ -e out/step-00000009.snap ] && ! lives "$(cat rank)" || code=-1
+expect 'ranks that a killed launcher leaves behind are ended in good order' 0 2 2
 
 # A terminal that goes away sends it more than once; after the first there is nothing new.
 plan HOLD 0

@@ -17,6 +17,9 @@ static int rank_number = -1;
 static char rank_host[64];
 static void (*abort_hook)(int exit_code);
 static void (*line_hook)(void);
+static void (*end_hook)(int exit_code, const char *text);
+static pthread_mutex_t last_line_lock = PTHREAD_MUTEX_INITIALIZER;
+static char last_line[512];
 static pthread_mutex_t way_out_lock = PTHREAD_MUTEX_INITIALIZER;
 static char way_out[ERROR_WAY_OUT_BYTES] = "no snapshot was written yet; run again";
 
@@ -125,6 +128,24 @@ static void call_line_hook(void)
     }
 }
 
+void error_set_end_hook(void (*hook)(int exit_code, const char *text))
+{
+    end_hook = hook;
+}
+
+void error_tell_end(int exit_code, const char *text)
+{
+    static atomic_flag is_told = ATOMIC_FLAG_INIT;
+    char line[sizeof(last_line)];
+    if (!end_hook || atomic_flag_test_and_set(&is_told)) {
+        return;
+    }
+    pthread_mutex_lock(&last_line_lock);
+    snprintf(line, sizeof(line), "%s", text ? text : last_line);
+    pthread_mutex_unlock(&last_line_lock);
+    end_hook(exit_code, line);
+}
+
 enum { FLUSH_TRIES = 100 };
 
 /* The first thread to fail goes on; what the others would say follows from it, and they wait for the end. A
@@ -156,6 +177,7 @@ static void __attribute__((noreturn)) end_program(int exit_code)
         fflush_unlocked(stdout);
         funlockfile(stdout);
     }
+    error_tell_end(exit_code, NULL);
     if (abort_hook) {
         abort_hook(exit_code);
     }
@@ -168,6 +190,9 @@ static void print_line(char *line)
 {
     format_printable(line);
     call_line_hook();
+    pthread_mutex_lock(&last_line_lock);
+    snprintf(last_line, sizeof(last_line), "%s", line);
+    pthread_mutex_unlock(&last_line_lock);
     fprintf(stderr, "%s\n", line);
 }
 

@@ -61,6 +61,12 @@ void error_set_abort_hook(void (*hook)(int exit_code));
  * removes what it keeps at the bottom of the terminal. */
 void error_set_line_hook(void (*hook)(void));
 
+/* Called once, when this process knows with which exit code it ends: by error_exit and CHECK before the abort
+ * hook, and by whoever ends the process in another way, through error_tell_end. `text` says why; NULL there
+ * means the line that error_print printed last. */
+void error_set_end_hook(void (*hook)(int exit_code, const char *text));
+void error_tell_end(int exit_code, const char *text);
+
 /* Print `program: text` (of several ranks: `program: [rank r host] text`) as one line on stderr. */
 void error_print(const char *format, ...) PRINTF_LIKE(1, 2);
 

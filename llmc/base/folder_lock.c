@@ -138,6 +138,20 @@ int folder_lock_take(FolderLock *lock, const char *folder, double wait_ms, Error
     }
 }
 
+int folder_lock_is_held(const char *folder)
+{
+    char path[PATH_BYTES_MAX], record[RECORD_BYTES];
+    int descriptor = path_join(path, folder, ".lock", NULL) == 0 ? open(path, O_RDWR | O_CLOEXEC) : -1;
+    if (descriptor < 0) {
+        return 0;
+    }
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    int is_known = fcntl(descriptor, F_OFD_GETLK, &whole) == 0;
+    read_record(record, descriptor);
+    close(descriptor);
+    return is_known ? whole.l_type != F_UNLCK : is_record_alive(record);
+}
+
 void folder_lock_release(FolderLock *lock)
 {
     if (lock->descriptor >= 0) {

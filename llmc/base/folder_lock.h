@@ -28,6 +28,9 @@ enum { FOLDER_IN_USE = -2 };
  * cannot be made. */
 int folder_lock_take(FolderLock *lock, const char *folder, double wait_ms, Error *error);
 
+/* Whether another process holds it now. */
+int folder_lock_is_held(const char *folder);
+
 /* Does nothing when it is not held. The file goes. */
 void folder_lock_release(FolderLock *lock);
 

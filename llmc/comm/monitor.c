@@ -64,6 +64,7 @@ void monitor_set_end_hook(void (*hook)(void))
 void monitor_end_process(int exit_code)
 {
     atomic_store(&is_ending, 1);
+    error_tell_end(exit_code, NULL);
     if (monitor.end_hook) {
         monitor.end_hook();
     }

@@ -151,8 +151,10 @@ int nanogpt_find_weights(Options *options, Error *error)
 {
     static const char *const models[] = {"gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"};
     char folder[PATH_BYTES_MAX];
+    char *name = options->init_from;
+    name += strncmp(name, "auto:", strlen("auto:")) == 0 ? strlen("auto:") : 0;
     for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++) {
-        if (strcmp(options->init_from, models[i]) != 0 || path_exists(options->init_from)) {
+        if (strcmp(name, models[i]) != 0 || path_exists(name)) {
             continue;
         }
         snprintf(folder, sizeof(folder), "models/%s", models[i]);
@@ -164,7 +166,7 @@ int nanogpt_find_weights(Options *options, Error *error)
                              "{config.json,model.safetensors}\"",
                              models[i], folder, folder, models[i]);
         }
-        memcpy(options->init_from, folder, strlen(folder) + 1);
+        memcpy(name, folder, strlen(folder) + 1);
     }
     return 0;
 }

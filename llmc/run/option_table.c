@@ -42,10 +42,11 @@ enum { RUN = 0, RESULT = 1 };
 /* dtype=bf16 is nanoGPT's choice on hardware that has it; master weights and moments are fp32 either way. */
 const OptionSpec option_specs[] = {
     TEXT("run", RUN, out_dir, "out", "folder of snapshots and log.jsonl"),
-    TEXT("run", RUN, init_from, "scratch",
-         "scratch | resume (newest snapshot in out_dir) | auto (resume if there is one, else scratch) | PATH "
-         "of a"
-         " snapshot, Hugging Face folder, model.safetensors or llm.c .bin: a new run from these weights"),
+    TEXT(
+        "run", RUN, init_from, "scratch",
+        "scratch | resume (newest snapshot in out_dir) | auto (resume if there is one, else scratch) | PATH "
+        "of a snapshot, Hugging Face folder, model.safetensors or llm.c .bin: a new run from these weights | "
+        "auto:PATH (resume if there is a snapshot in out_dir, else from PATH)"),
     BOOL("run", RUN, eval_only, "false",
          "evaluate once and end (dropout off), also where there is only val_data or hellaswag"),
     BOOL("run", RUN, sample_only, "false", "only sample; resumes unless init_from is given"),

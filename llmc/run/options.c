@@ -143,6 +143,11 @@ static int read_argument(Options *options, Arguments *arguments, OptionErrors *e
         options->is_help = 1;
         return 0;
     }
+    if (strncmp(argument, "--print=", strlen("--print=")) == 0) {
+        const char *asked = argument + strlen("--print=");
+        options->asked_row = 1 + option_find(asked, strlen(asked));
+        return options->asked_row ? 0 : option_fail_unknown(asked, strlen(asked), error);
+    }
     if (argument[0] != '-') {
         return read_config_file(options, argument, errors, error);
     }
@@ -154,13 +159,17 @@ static int read_argument(Options *options, Arguments *arguments, OptionErrors *e
 
 int options_parse(Options *options, int argc, char **argv, OptionErrors *errors)
 {
+    static OptionErrors ignored; /* of what comes after the first mistake: out_dir may be there */
     Arguments arguments = {argc, argv, 1};
-    Error error = {.text = ""};
+    Error error = {.text = ""}, other;
     options_set_defaults(options);
     errors->count = 0;
     int status = 0;
     while (arguments.next < argc && status == 0) {
         status = read_argument(options, &arguments, errors, &error);
+    }
+    while (arguments.next < argc) {
+        read_argument(options, &arguments, &ignored, &other);
     }
     nanogpt_settle(options);
     if (status == 0 && !options->is_help) {

@@ -67,6 +67,7 @@ typedef struct Options {
     OptionText export_hf, export_llmc;
 
     int is_help;                 /* --help was asked for */
+    int asked_row;               /* --print=NAME was: 1 + the option's row; 0: it was not */
     int decay_lr;                /* DecayLr */
     int64_t unused_warmup_iters; /* what warmup_iters was before decay_lr=False took it away */
     char without_meaning[512];   /* names of nanoGPT's that were given and mean nothing here: "a, b" */
@@ -91,7 +92,7 @@ void options_set_defaults(Options *options);
 int options_set(Options *options, const char *name, const char *value, Error *error);
 
 /* Defaults, then arguments 1 .. argc-1 in their order, then what must hold between options. -1 with at
- * least one error.
+ * least one error; options then also hold what was good after it.
  *
  * An argument that does not begin with `-` is a config file. `--name value` is `--name=value`: the next
  * argument is the value, whatever it is, unless it begins with `--`. An option that is true or false may
@@ -112,6 +113,8 @@ int options_is_given(const Options *options, const char *name);
 ModelShape options_shape(const Options *options);
 
 void options_print_help(FILE *out);
+/* The value of the option that --print asked for, and a line's end. */
+void options_print_asked(const Options *options, FILE *out);
 /* The values in use, one line a group. */
 void options_print_summary(const Options *options, FILE *out);
 /* One JSON object on one line. */

@@ -33,7 +33,8 @@ static void print_range(const OptionSpec *spec, FILE *out)
 void options_print_help(FILE *out)
 {
     fputs("Usage: train_gpt2 [config file] [--name=value ...]        later wins\n"
-          "A config file holds lines of `name = value` and `#` comments.\n",
+          "A config file holds lines of `name = value` and `#` comments. --print=NAME prints the value that\n"
+          "option NAME then has, for scripts, and does nothing else.\n",
           out);
     const char *group = "";
     for (int i = 0; i < option_spec_count; i++) {
@@ -49,10 +50,19 @@ void options_print_help(FILE *out)
         print_range(spec, out);
         putc('\n', out);
     }
-    fputs("\nExit codes: 0 done; 1 an error that a rerun would meet again; 75 stopped by a signal after a "
+    fputs("\nSignals: SIGTERM, SIGINT, SIGUSR1 or SIGHUP to any rank ends the run with a snapshot; a second "
+          "one, 5\n"
+          "seconds or more after the first, ends it at once.\n"
+          "Exit codes: 0 done; 1 an error that a rerun would meet again; 75 stopped by a signal after a "
           "snapshot:"
-          "\nrun again with --init_from=resume; 76 a fault that a rerun may pass.\n",
+          "\nrun again with --init_from=auto; 76 a fault that a rerun may pass.\n",
           out);
+}
+
+void options_print_asked(const Options *options, FILE *out)
+{
+    option_print_value(options, &option_specs[options->asked_row - 1], out);
+    putc('\n', out);
 }
 
 void options_print_summary(const Options *options, FILE *out)

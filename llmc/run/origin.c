@@ -8,6 +8,31 @@
 #include "llmc/base/memory.h"
 #include "llmc/run/nanogpt.h"
 
+/* What init_from asks for, read into its parts. */
+typedef struct Wish {
+    int is_resume;    /* from a snapshot in out_dir .. */
+    int is_auto;      /* .. or only if there is one */
+    const char *path; /* else from these weights; NULL: from scratch */
+} Wish;
+
+#define AUTO "auto"
+
+static Wish read_wish(const Options *options)
+{
+    const char *text = options->init_from;
+    if (options->sample_only && !options_is_given(options, "init_from")) {
+        return (Wish){.is_resume = 1};
+    }
+    if (strcmp(text, AUTO) == 0) {
+        return (Wish){.is_auto = 1};
+    }
+    if (strncmp(text, AUTO ":", strlen(AUTO ":")) == 0) {
+        return (Wish){.is_auto = 1, .path = text + strlen(AUTO ":")};
+    }
+    int is_resume = strcmp(text, "resume") == 0;
+    return (Wish){.is_resume = is_resume, .path = is_resume || strcmp(text, "scratch") == 0 ? NULL : text};
+}
+
 /* The shape in options becomes the file's. Options that the user gave must agree with it, but for a lower
  * block_size where positions may be cut off. */
 static int adopt_shape(Options *options, const ModelShape *shape, const char *file, int may_lower_block,
@@ -57,17 +82,20 @@ static int open_weights(Origin *origin, Options *options, Error *error)
     if (nanogpt_find_weights(options, error) != 0) {
         return -1;
     }
-    if (!path_exists(options->init_from)) {
-        return error_set(error,
-                         "init_from=%.500s: expected scratch, resume, auto or a path, found no such file",
-                         options->init_from);
+    const char *path = read_wish(options).path;
+    if (!path_exists(path)) {
+        return error_set(
+            error,
+            "init_from=%.500s: expected scratch, resume, auto, a path or auto:PATH, found no such "
+            "file; correct the path",
+            options->init_from);
     }
-    origin->weights = weights_open(options->init_from, error);
+    origin->weights = weights_open(path, error);
     if (!origin->weights) {
         return -1;
     }
     ModelShape shape = weights_shape(origin->weights);
-    return adopt_shape(options, &shape, options->init_from, 1, error);
+    return adopt_shape(options, &shape, path, 1, error);
 }
 
 /* How many snapshots out_dir holds; the newest one's step. -1 with *error. */
@@ -105,11 +133,13 @@ int origin_refuse_overwriting(const Options *options, Error *error)
         return -1;
     }
     if (count > 0) {
-        return error_set(
-            error,
-            "out_dir=%.500s: holds snapshots (newest step-%08" PRId64 ".snap) that a new run would "
-            "overwrite; --init_from=resume goes on with that run, --out_dir=OTHER starts another",
-            options->out_dir, newest);
+        const char *path = read_wish(options).path;
+        return error_set(error,
+                         "out_dir=%.500s: holds snapshots (newest step-%08" PRId64
+                         ".snap) that a new run would "
+                         "overwrite; --init_from=auto%s%.200s goes on with that run, --out_dir=OTHER starts "
+                         "another",
+                         options->out_dir, newest, path ? ":" : "", path ? path : "");
     }
     return refuse_forgetting(options->out_dir, error);
 }
@@ -118,26 +148,23 @@ int origin_open(Origin *origin, Options *options, int is_owner, Error *error)
 {
     memset(origin, 0, sizeof(*origin));
     origin->best_loss = INFINITY;
-    int is_resume = strcmp(options->init_from, "resume") == 0 ||
-                    (options->sample_only && !options_is_given(options, "init_from"));
-    if (strcmp(options->init_from, "auto") == 0) {
+    Wish wish = read_wish(options);
+    if (wish.is_auto) {
         int64_t newest;
         int count = count_snapshots(&newest, options->out_dir, error);
         if (count < 0) {
             return -1;
         }
-        is_resume = count > 0;
+        wish.is_resume = count > 0;
     }
-    int is_file =
-        !is_resume && strcmp(options->init_from, "scratch") != 0 && strcmp(options->init_from, "auto") != 0;
     int is_training = !options->eval_only && !options->sample_only && options->max_iters > 0;
     int status = 0;
-    if (is_resume) {
+    if (wish.is_resume) {
         status = open_snapshot(origin, options, is_owner, error);
     } else if (is_training) {
         status = origin_refuse_overwriting(options, error);
     }
-    if (status == 0 && is_file) {
+    if (status == 0 && !wish.is_resume && wish.path) {
         status = open_weights(origin, options, error);
     }
     ModelShape shape = options_shape(options);
@@ -185,6 +212,6 @@ void origin_print(const Origin *origin, const Options *options, FILE *out)
             options_print_differences(options, info->options, out);
         }
     } else if (origin->weights) {
-        fprintf(out, "starting from %s (%s)\n", options->init_from, weights_kind_name(origin->weights));
+        fprintf(out, "starting from %s (%s)\n", read_wish(options).path, weights_kind_name(origin->weights));
     }
 }

@@ -7,6 +7,7 @@
 
 #include "llmc/comm/comm.h"
 #include "llmc/run/agree.h"
+#include "llmc/run/ending.h"
 #include "llmc/run/run.h"
 #include "llmc/run/stop.h"
 #include "llmc/run/train.h"
@@ -39,11 +40,16 @@ static int carry_out(EndReason *reason, Run *run, Error *error)
     return 0;
 }
 
-/* Help is nothing but what is printed. Its reader may have enough of it, as `head` does. */
-static void print_help(void)
+/* What is nothing but printed: help, or the value of one option. Its reader may have enough of it, as `head`
+ * does. */
+static void print_answer(const Options *options)
 {
     signal(SIGPIPE, SIG_DFL);
-    options_print_help(stdout);
+    if (options->is_help) {
+        options_print_help(stdout);
+    } else {
+        options_print_asked(options, stdout);
+    }
     if (fflush(stdout) != 0 || ferror(stdout)) {
         error_exit(EXIT_FAILED, "stdout: cannot write: %s", strerror(errno));
     }
@@ -69,6 +75,13 @@ int program_run(const char *name, OpenDevice *open_device, int argc, char **argv
     static Options options; /* not on a stack that may be small; nor is the run */
     static OptionErrors errors;
     int has_options = options_parse(&options, argc, argv, &errors) == 0;
+    if (has_options && (options.is_help || options.asked_row)) {
+        print_answer(&options);
+        return EXIT_DONE;
+    }
+    if (!options.eval_only && !options.sample_only) {
+        ending_init(options.out_dir);
+    }
     if (has_options) {
         set_limits(&options);
     }
@@ -77,11 +90,6 @@ int program_run(const char *name, OpenDevice *open_device, int argc, char **argv
     }
     if (!has_options) { /* said when ranks know each other: by one of them, which ends all */
         option_errors_exit(&errors);
-    }
-    if (options.is_help) {
-        print_help();
-        comm_finish();
-        return EXIT_DONE;
     }
 
     /* First of all: ranks with other options would open other devices, in other conversations. */
@@ -94,6 +102,7 @@ int program_run(const char *name, OpenDevice *open_device, int argc, char **argv
         error_exit(error_exit_code(&error), "%s", error.text);
     }
 
+    ending_join();
     stop_in_order();
     EndReason reason;
     if (carry_out(&reason, &run, &error) != 0) {
@@ -104,6 +113,7 @@ int program_run(const char *name, OpenDevice *open_device, int argc, char **argv
         folder_lock_release(&run.lock);
         error_exit(exit_code, "%s", error.text);
     }
+    error_tell_end(exit_code, exit_code == EXIT_DONE ? "done" : "stopped by a signal, with a snapshot");
     run_close(&run);
     comm_finish();
     return exit_code;

@@ -14,6 +14,7 @@
 #include "llmc/base/memory_room.h"
 #include "llmc/comm/comm.h"
 #include "llmc/run/agree.h"
+#include "llmc/run/ending.h"
 #include "llmc/run/inputs.h"
 #include "llmc/run/notices.h"
 #include "llmc/run/origin.h"
@@ -132,8 +133,11 @@ static void print_run(const Run *run)
 
 static int take_lock(Run *run, double wait_ms, Error *error)
 {
-    int status = folder_lock_take(&run->lock, run->options.out_dir, wait_ms, error);
-    return status == 0 ? 0 : error_prefix(error, "out_dir");
+    if (folder_lock_take(&run->lock, run->options.out_dir, wait_ms, error) != 0) {
+        return error_prefix(error, "out_dir");
+    }
+    ending_own(run->lock.path);
+    return 0;
 }
 
 /* Make out_dir this run's own, if it is not yet: until now there was no such folder. */

@@ -1,6 +1,9 @@
 /* Stopping in good order: SIGUSR1, SIGTERM, SIGINT and SIGHUP ask the run to finish what it is doing, write a
- * snapshot and end, on all ranks; a second signal to the same process ends it at once. A rank also takes
- * mpirun's SIGCONT, by which mpirun begins to end its ranks, as if it were SIGTERM.
+ * snapshot and end, on all ranks; a second signal to the same process ends it at once, if it comes at least
+ * STOP_SAME_EVENT_MS after the first. One that comes sooner is the same event told twice: when a Slurm job is
+ * cancelled, Slurm signals every process of the step, and torchrun, which is one of them, signals its workers
+ * again some milliseconds later. A rank also takes mpirun's SIGCONT, by which mpirun begins to end its ranks,
+ * as if it were SIGTERM.
  *
  * Before the run has begun there is nothing to finish: the first signal ends the program at once, with
  * EXIT_RUN_AGAIN, whatever it waits for.
@@ -16,6 +19,9 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* How long after the first signal another one counts as the same event. */
+enum { STOP_SAME_EVENT_MS = 5000 };
 
 /* Keeps these signals until stop_install, which takes those that came meanwhile: blocked signals stay
  * pending, also when the program executes itself once more. Called on the first line of a main that does
