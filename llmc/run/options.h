@@ -66,7 +66,8 @@ typedef struct Options {
 
     OptionText export_hf, export_llmc;
 
-    int is_help;                 /* --help was asked for */
+    int is_help, is_version;     /* --help, --version were asked for */
+    char help_form[32];          /* of --help=SECTION; "" for all */
     int decay_lr;                /* DecayLr */
     int64_t unused_warmup_iters; /* what warmup_iters was before decay_lr=False took it away */
     char without_meaning[512];   /* names of nanoGPT's that were given and mean nothing here: "a, b" */
@@ -111,7 +112,9 @@ int options_is_given(const Options *options, const char *name);
 /* The shape that the model options describe. */
 ModelShape options_shape(const Options *options);
 
-void options_print_help(FILE *out);
+/* The table, or what `form` names: a section, "man" (a page for man), "bash" (a completion). Lines are
+ * wrapped at `columns`. -1 with *error for another form. */
+int options_print_help(FILE *out, const char *form, int columns, Error *error);
 /* The values in use, one line a group. */
 void options_print_summary(const Options *options, FILE *out);
 /* One JSON object on one line. */

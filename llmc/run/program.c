@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "llmc/base/help.h"
+#include "llmc/base/version.h"
 #include "llmc/comm/comm.h"
 #include "llmc/run/agree.h"
 #include "llmc/run/run.h"
@@ -39,11 +41,19 @@ static int carry_out(EndReason *reason, Run *run, Error *error)
     return 0;
 }
 
-/* Help is nothing but what is printed. Its reader may have enough of it, as `head` does. */
-static void print_help(void)
+/* Help and version are nothing but what is printed. Their reader may have enough of it, as `head` does. */
+static void print_answer(const Program *program, const Options *options)
 {
+    Error error;
     signal(SIGPIPE, SIG_DFL);
-    options_print_help(stdout);
+    if (options->is_version) {
+        char mpi[COMM_LIBRARY_BYTES];
+        version_print(stdout, program->name);
+        program->print_build(stdout);
+        printf("MPI: %s\n", comm_name_mpi(mpi));
+    } else if (options_print_help(stdout, options->help_form, help_columns(stdout), &error) != 0) {
+        error_exit(EXIT_FAILED, "%s", error.text);
+    }
     if (fflush(stdout) != 0 || ferror(stdout)) {
         error_exit(EXIT_FAILED, "stdout: cannot write: %s", strerror(errno));
     }
@@ -61,10 +71,10 @@ static void set_limits(const Options *options)
     }
 }
 
-int program_run(const char *name, OpenDevice *open_device, int argc, char **argv)
+int program_run(const Program *program, int argc, char **argv)
 {
     Error error = {.text = ""};
-    error_set_program(name);
+    error_set_program(program->name);
     stop_install();
     static Options options; /* not on a stack that may be small; nor is the run */
     static OptionErrors errors;
@@ -78,8 +88,10 @@ int program_run(const char *name, OpenDevice *open_device, int argc, char **argv
     if (!has_options) { /* said when ranks know each other: by one of them, which ends all */
         option_errors_exit(&errors);
     }
-    if (options.is_help) {
-        print_help();
+    if (options.is_help || options.is_version) {
+        if (comm_rank() == 0) {
+            print_answer(program, &options);
+        }
         comm_finish();
         return EXIT_DONE;
     }
@@ -88,7 +100,7 @@ int program_run(const char *name, OpenDevice *open_device, int argc, char **argv
     if (agree_on_options(&options, &error) != 0) {
         error_exit(error_exit_code(&error), "%s", error.text);
     }
-    const Backend *backend = open_device(&options, &error);
+    const Backend *backend = program->open_device(&options, &error);
     static Run run;
     if (!backend || run_open(&run, &options, backend, &error) != 0) {
         error_exit(error_exit_code(&error), "%s", error.text);
