@@ -83,7 +83,8 @@ fuzz: $(FUZZERS) ## the fuzzers under dev/fuzz
 # Under a sanitizer (SANITIZE=...): the modules, the best level's operations, the programs as users meet them.
 SANITIZER_SHELL_TESTS := $(filter %_cli.sh %_reference.sh %_format.sh %_training.sh,$(SHELL_TESTS))
 BEST_OP_TESTS := $(filter $(B)/ops/$(lastword $(LEVELS))/%,$(OP_TESTS))
-sanitizer-tests: $(PROGRAMS:%=$(B)/%) $(MODULE_TESTS) $(BEST_OP_TESTS) $(TEST_TOOLS) ## with SANITIZE=address,undefined
+sanitizer-tests: ## with SANITIZE=address,undefined
+sanitizer-tests: $(PROGRAMS:%=$(B)/%) $(MODULE_TESTS) $(BEST_OP_TESTS) $(TEST_TOOLS)
 	$(Q)PROGRAMS=$(B) dev/test/run.sh $(MODULE_TESTS) $(BEST_OP_TESTS) $(SANITIZER_SHELL_TESTS)
 # libgomp is not built for TSan: only code without OpenMP.
 THREAD_TESTS := $(addprefix $(B)/test/test_,loader writer)

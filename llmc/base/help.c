@@ -8,7 +8,7 @@
 
 #include "llmc/base/help_forms.h"
 
-enum { COLUMNS_STANDARD = 80, COLUMNS_MIN = 40, COLUMNS_MAX = 1000, TEXT_COLUMN = 40, INDENT = 8 };
+enum { COLUMNS_STANDARD = 80, COLUMNS_MIN = 40, COLUMNS_MAX = 1000, TEXT_COLUMN_MAX = 40, INDENT = 8 };
 
 int help_columns(FILE *out)
 {
@@ -101,14 +101,30 @@ static void print_text(Pen *pen, const char *text)
     }
 }
 
-static void print_row(FILE *out, const HelpRow *row, int columns)
+/* How wide "  --name=shown" is. */
+static int head_width(const HelpRow *row)
 {
-    int is_wide = columns >= 2 * TEXT_COLUMN;
-    Pen pen = {out, columns, is_wide ? TEXT_COLUMN : INDENT, 0};
+    return 2 + (int)strlen(row->name) + (row->shown[0] != '\0') + (int)strlen(row->shown);
+}
+
+/* Where texts begin: behind the widest head, or, where that leaves them little room, below it. */
+static int find_text_column(const HelpPage *page, int columns)
+{
+    int widest = 0;
+    for (int i = 0; i < page->row_count; i++) {
+        int width = head_width(&page->rows[i]);
+        widest = width > widest ? width : widest;
+    }
+    int column = widest + 2 < TEXT_COLUMN_MAX ? widest + 2 : TEXT_COLUMN_MAX;
+    return columns >= 2 * column ? column : INDENT;
+}
+
+static void print_row(FILE *out, const HelpRow *row, int text_column, int columns)
+{
+    Pen pen = {out, columns, text_column, head_width(row)};
     int is_long = row->name[1] == '-';
     fprintf(out, "  %s%s%s", row->name, !row->shown[0] ? "" : is_long ? "=" : " ", row->shown);
-    pen.column = 2 + (int)strlen(row->name) + (row->shown[0] != '\0') + (int)strlen(row->shown);
-    if (!is_wide || pen.column + 2 > TEXT_COLUMN) {
+    if (pen.column + 2 > text_column) {
         break_line(&pen);
     }
     print_words(&pen, row->text, strlen(row->text));
@@ -124,7 +140,7 @@ static void print_row(FILE *out, const HelpRow *row, int columns)
 static int print_rows(FILE *out, const HelpPage *page, const char *section, int columns)
 {
     const char *last = "";
-    int count = 0;
+    int count = 0, text_column = find_text_column(page, columns);
     for (int i = 0; i < page->row_count; i++) {
         const HelpRow *row = &page->rows[i];
         if (section[0] && strcmp(section, row->section) != 0) {
@@ -134,7 +150,7 @@ static int print_rows(FILE *out, const HelpPage *page, const char *section, int 
             fprintf(out, "%s%s\n", count > 0 || !section[0] ? "\n" : "", row->section);
             last = row->section;
         }
-        print_row(out, row, columns);
+        print_row(out, row, text_column, columns);
         count++;
     }
     return count;

@@ -48,8 +48,8 @@ typedef struct HelpPage {
     int row_count;
 } HelpPage;
 
-/* `form` is "" for all, the name of a section, "man" or "bash". Lines are wrapped at `columns`. -1 with *error,
- * which has the sections, where there is no such form. */
+/* `form` is "" for all, the name of a section, "man" or "bash". Lines are wrapped at `columns`. -1 with
+ * *error, which has the sections, where there is no such form. */
 int help_print(FILE *out, const HelpPage *page, const char *form, int columns, Error *error);
 
 /* The width of the terminal that `out` writes to; else what COLUMNS says, or 80. */
