@@ -48,8 +48,9 @@ static HelpValue value_of(const OptionSpec *spec)
     static const struct {
         const char *name;
         HelpValue value;
-    } paths[] = {{"out_dir", HELP_FOLDER}, {"init_from", HELP_FILE},   {"train_data", HELP_FILE},
-                 {"val_data", HELP_FILE},  {"export_hf", HELP_FOLDER}, {"export_llmc", HELP_FILE}};
+    } paths[] = {{"out_dir", HELP_FOLDER},  {"init_from", HELP_FILE}, {"train_data", HELP_FILE},
+                 {"val_data", HELP_FILE},   {"hellaswag", HELP_FILE}, {"export_hf", HELP_FOLDER},
+                 {"export_llmc", HELP_FILE}};
     for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
         if (strcmp(spec->name, paths[i].name) == 0) {
             return paths[i].value;
