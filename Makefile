@@ -102,6 +102,9 @@ into = $(Q)mkdir -p $(@D) &&
 parts = $(filter %.o,$^) $(filter %.a,$^)
 GPU_LIBS = $(LDLIBS)
 
+train_gpt2cu: ## the CUDA program (CUDA Toolkit 12.4 or newer)
+test_gpt2cu: ## what compares the CUDA model with reference folders
+train_gpt2cu_host: ## the CUDA program with its kernels run by the CPU, for tests
 # A program at the top is a copy of the variant's own, so that variants do not relink each other.
 $(PROGRAMS) $(CUDA_PROGRAMS) $(HOST_PROGRAMS): %: $(B)/% FORCE
 	$(Q)cmp -s $< $@ || cp -f $< $@
@@ -120,7 +123,7 @@ $(B)/cuda/%.o: %.cu Makefile | has-nvcc
 	$(call say,NVCC,$<)
 	$(into) $(NVCC) -std=c++20 $(OPTIMIZE) $(GPUS) -I. -Illmc/compute/cuda/device $(call toolkit,compile) \
 	    $(if $(filter 1,$(WERROR)),-Werror all-warnings) -Xcompiler -Wall,-Wextra,-ffp-contract=off \
-	    -MMD -MP -c -o $@ $<
+	    -DBUILD_GPUS='"$(patsubst code=%,%,$(filter code=%,$(subst $(comma), ,$(GPUS))))"' -MMD -MP -c -o $@ $<
 has-nvcc:
 	@command -v $(NVCC) >/dev/null || { echo "make: no $(NVCC) found: CUDA Toolkit 12.4 has it" >&2; exit 1; }
 # Newer than the program where nccl.h has come or gone since.
@@ -138,8 +141,9 @@ $(B)/libllmc.a: $(LIB_OBJECTS)
 
 $(B)/%.o: %.c Makefile
 	$(call say,CC,$<)
-	$(into) $(CC) $(CPPFLAGS) $(CFLAGS) $(BASE_FLAGS) \
-	    $(if $(findstring comm_mpi,$<),$(MPI_CFLAGS)) -c -o $@ $<
+	$(into) $(CC) $(CPPFLAGS) $(CFLAGS) $(BASE_FLAGS) $(if $(findstring comm_mpi,$<),$(MPI_CFLAGS)) \
+	    $(if $(findstring base/version.c,$<),-DBUILD_COMPILER='"$(shell $(CC) --version | head -n 1)"') \
+	    -c -o $@ $<
 # GPT-2's merges, embedded as they are.
 $(B)/llmc/text/vocabulary.o: llmc/text/gpt2_vocab/vocab.bpe Makefile
 	$(call say,EMBED,$<)
@@ -167,11 +171,12 @@ $(B)/ops/$(1)/%: $(B)/ops/$(1)/%.o $(call cpu_objects,$(1)) $(B)/libllmc.a
 endef
 $(foreach level,$(LEVELS),$(eval $(call level_rules,$(level))))
 
-include dev/dev.mk
+include dev/dev.mk scripts/install.mk
 
 # ---- targets for people ------------------------------------------------------------------------------------
+test: ## every test that this machine can run
 test: $(PROGRAMS) $(MODULE_TESTS) $(OP_TESTS) $(HOST_TESTS) $(HOST_TOOLS) $(TEST_TOOLS) $(FAULT_TOOLS) \
-    $(FUZZERS) ## tests
+    $(FUZZERS)
 	$(Q)PROGRAMS=$(B) dev/test/run.sh $(MODULE_TESTS) $(OP_TESTS) $(HOST_TESTS) $(SHELL_TESTS)
 verify: train_gpt2 ## does this machine compute the very bits of ours?
 	$(Q)scripts/verify.sh
@@ -182,10 +187,9 @@ clean: ## remove what was built
 	$(Q)rm -rf build $(PROGRAMS) $(CUDA_PROGRAMS) $(HOST_PROGRAMS)
 
 help: ## this list
-	@grep -hE '^[a-z_0-9-]+:.*##' Makefile dev/dev.mk | \
-	    sed -E 's/^([a-z_0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
-	@printf '\nSwitches: MPI=0 (no Open MPI)  CUDA=0  NCCL=0  SANITIZE=address,undefined | thread  V=1'
-	@printf '\n          CC=clang  WERROR=1 (a warning is an error, as in CI)\n'
+	@grep -hE '^[a-z_0-9-]+:.*##' Makefile scripts/install.mk dev/dev.mk | \
+	    sed -E 's/^([a-z_0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 26
+	@sed -n 's/^#@//p' scripts/install.mk
 
 .PHONY: all has-nvcc test verify format clean help FORCE
 .SECONDARY:

@@ -21,5 +21,6 @@ int main(int argc, char **argv)
     file_reserve_standard();
     stop_hold();
     cpu_spin_briefly(argv);
-    return program_run("train_gpt2", open_cpu, argc, argv);
+    static const Program program = {"train_gpt2", open_cpu, cpu_levels_print};
+    return program_run(&program, argc, argv);
 }

@@ -17,5 +17,6 @@ static const Backend *open_gpu(const Options *options, Error *error)
 int main(int argc, char **argv)
 {
     file_reserve_standard();
-    return program_run("train_gpt2cu", open_gpu, argc, argv);
+    static const Program program = {"train_gpt2cu", open_gpu, cuda_print_build};
+    return program_run(&program, argc, argv);
 }

@@ -11,60 +11,6 @@
 
 #include "llmc/base/memory.h"
 
-static const char help_text[] =
-    "usage: tokenize -o PREFIX [OPTION]... INPUT...\n"
-    "       tokenize --decode FILE\n"
-    "\n"
-    "Turns text into GPT-2 tokens, ready for training: PREFIX/train.bin and PREFIX/val.bin.\n"
-    "\n"
-    "  -o PREFIX            the folder to write to; made if it is missing. Shards of an earlier run in it "
-    "are\n"
-    "                       replaced all together, at the very end: a run that fails or is stopped, or "
-    "killed\n"
-    "                       at any moment, leaves all the old ones or all the new ones\n"
-    "  --val-fraction=F     keep the last F of all tokens (0 <= F < 1, rounded) out of training, in val.bin\n"
-    "  --val-tokens=N       keep the last N tokens; 0: no val.bin\n"
-    "                       default: the last tenth, but at most 4,194,304 tokens\n"
-    "  --format=FORMAT      what the files hold: text (each file is a document), jsonl (each line is an "
-    "object\n"
-    "                       whose \"text\" is a document), auto (jsonl if the name ends in .jsonl or "
-    ".ndjson,\n"
-    "                       else text); default auto\n"
-    "  --eot=PLACE          put <|endoftext|> after each document (append, the default), before it "
-    "(prepend),\n"
-    "                       or nowhere (none)\n"
-    "  --header=HEADER      llmc: llm.c's shards, 256 int32 and then the tokens (default);\n"
-    "                       none: tokens only, as nanoGPT reads them\n"
-    "  --shard-tokens=N     write train_000001.bin, train_000002.bin .. (val_000001.bin ..) of N tokens "
-    "each\n"
-    "  --shuffle-documents=SEED\n"
-    "                       put the documents in random order, as numpy's default_rng(SEED) permutes them; "
-    "and\n"
-    "                       let --val-fraction count documents: the first F of them, rounded up, are "
-    "val.bin\n"
-    "                       (default 0.0005). With seed 2357 that is nanoGPT's split of OpenWebText. A run "
-    "that\n"
-    "                       was stopped goes on where it was when the same command is given again\n"
-    "  --shuffle-memory=MB  memory for that, besides 10 bytes for each document; default 256\n"
-    "  --clean=HOW          openwebtext: as Hugging Face's openwebtext has it, at most two newlines in a row "
-    "and\n"
-    "                       no white space at a document's ends; default none\n"
-    "  --threads=N          encode with N threads; default: one for each processor. The output is the same\n"
-    "  --decode FILE        print the text of a shard, of either kind\n"
-    "  --help               print this\n"
-    "\n"
-    "An INPUT is a file, or - for what comes through a pipe. tar, zip, gz, xz, zst and bz2 are known by "
-    "their\n"
-    "content and unpacked on the way, also inside each other; each file in them is taken like one given by "
-    "name.\n"
-    "Bytes that are not UTF-8 are tokens like any others; what begins as UTF-16, Parquet, PDF or another\n"
-    "binary format is refused. Memory grows with the longest word, not with the input.\n";
-
-void tokenize_options_print_help(void)
-{
-    fputs(help_text, stdout);
-}
-
 typedef enum OptionType { TYPE_STRING, TYPE_COUNT, TYPE_THREADS, TYPE_FRACTION, TYPE_CHOICE } OptionType;
 
 typedef struct OptionRow {
@@ -90,6 +36,24 @@ static const OptionRow option_rows[] = {
     {"--clean", TYPE_CHOICE, FIELD(clean), {"none", "openwebtext", NULL}},
     {"--threads", TYPE_THREADS, FIELD(threads), {NULL}},
 };
+
+enum { ROW_COUNT = sizeof(option_rows) / sizeof(option_rows[0]) };
+
+const char *tokenize_option_name(int index)
+{
+    return index < ROW_COUNT ? option_rows[index].name : NULL;
+}
+
+const char *const *tokenize_option_choices(const char *name)
+{
+    static const char *const none[] = {NULL};
+    for (int i = 0; i < ROW_COUNT; i++) {
+        if (strcmp(option_rows[i].name, name) == 0) {
+            return option_rows[i].choices;
+        }
+    }
+    return none;
+}
 
 static int parse_count(int64_t *count, const OptionRow *row, const char *value, int64_t low, int64_t high,
                        Error *error)
@@ -163,7 +127,7 @@ static int set_option(TokenizeOptions *options, const OptionRow *row, const char
 /* Find the row of `argument`; *value is what follows its `=`, or NULL. */
 static const OptionRow *find_row(const char *argument, const char **value)
 {
-    for (size_t i = 0; i < sizeof(option_rows) / sizeof(option_rows[0]); i++) {
+    for (int i = 0; i < ROW_COUNT; i++) {
         const OptionRow *row = &option_rows[i];
         size_t name_bytes = strlen(row->name);
         if (strncmp(argument, row->name, name_bytes) != 0) {
@@ -177,6 +141,18 @@ static const OptionRow *find_row(const char *argument, const char **value)
         }
     }
     return NULL;
+}
+
+/* --help, --help=SECTION, -h, --version. Returns whether it is one of them. */
+static int read_question(TokenizeOptions *options, const char *argument)
+{
+    if (strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0) {
+        options->help = "";
+    } else if (strncmp(argument, "--help=", strlen("--help=")) == 0) {
+        options->help = argument + strlen("--help=");
+    }
+    options->version = strcmp(argument, "--version") == 0;
+    return options->help || options->version;
 }
 
 static int check_together(const TokenizeOptions *options, Error *error)
@@ -241,8 +217,7 @@ int tokenize_options_init(TokenizeOptions *options, int argc, char **argv, Error
             options_ended = 1;
             continue;
         }
-        if (strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0) {
-            options->help = 1;
+        if (read_question(options, argument)) {
             return 0;
         }
         const char *value;

@@ -15,9 +15,10 @@ typedef enum CleanKind { CLEAN_NONE, CLEAN_OPENWEBTEXT } CleanKind;
 enum { THREADS_MAX = 256, SHUFFLE_MEMORY_MB = 256 };
 
 typedef struct TokenizeOptions {
-    const char *output; /* NULL with --decode and --help */
-    const char *decode; /* the shard to print, or NULL */
-    int help;
+    const char *output;        /* NULL with --decode and --help */
+    const char *decode;        /* the shard to print, or NULL */
+    const char *help;          /* "" with --help, SECTION with --help=SECTION, else NULL */
+    int version;               /* --version was asked for */
     double val_fraction;       /* negative: not given */
     int64_t val_tokens;        /* negative: not given */
     int format;                /* InputFormat */
@@ -37,6 +38,10 @@ int tokenize_options_init(TokenizeOptions *options, int argc, char **argv, Error
 /* What --shuffle-documents asks of the others; it has a default of its own for --val-fraction. */
 int tokenize_options_check_shuffle(TokenizeOptions *options, Error *error);
 void tokenize_options_release(TokenizeOptions *options);
-void tokenize_options_print_help(void);
+
+/* The options as they are written, "--format", in the order of the table; NULL behind the last one. */
+const char *tokenize_option_name(int index);
+/* What an option may be, ending with NULL; none where any value may do. */
+const char *const *tokenize_option_choices(const char *name);
 
 #endif

@@ -1,17 +1,21 @@
 /* Text to GPT-2 tokens, ready for training. The parts, in the order in which text passes them:
  * options.c  layers.c (files, archives)  json_lines.c  documents.c (chunks)  pipeline.c (threads)  shards.c
  */
+#include <archive.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "data_prep/decode.h"
+#include "data_prep/help.h"
 #include "data_prep/options.h"
 #include "data_prep/pipeline.h"
 #include "llmc/base/error.h"
 #include "llmc/base/file.h"
 #include "llmc/base/format.h"
+#include "llmc/base/help.h"
+#include "llmc/base/version.h"
 
 static void print_totals(const TokenizeOptions *options, const TokenizeTotals *totals)
 {
@@ -32,6 +36,20 @@ static void print_totals(const TokenizeOptions *options, const TokenizeTotals *t
     }
 }
 
+static void print_answer(const TokenizeOptions *options)
+{
+    Error error;
+    if (options->version) {
+        version_print(stdout, "tokenize");
+        printf("archives: %s\n", archive_version_details());
+    } else if (tokenize_print_help(stdout, options->help, help_columns(stdout), &error) != 0) {
+        error_exit(EXIT_FAILED, "%s", error.text);
+    }
+    if (fflush(stdout) != 0) {
+        error_exit(EXIT_FAILED, "stdout: cannot write: %s", strerror(errno));
+    }
+}
+
 int main(int argc, char **argv)
 {
     file_reserve_standard();
@@ -42,11 +60,8 @@ int main(int argc, char **argv)
     if (tokenize_options_init(&options, argc, argv, &error) != 0) {
         error_exit(EXIT_FAILED, "%s", error.text);
     }
-    if (options.help) {
-        tokenize_options_print_help();
-        if (fflush(stdout) != 0) {
-            error_exit(EXIT_FAILED, "stdout: cannot write: %s", strerror(errno));
-        }
+    if (options.help || options.version) {
+        print_answer(&options);
     } else if (options.decode) {
         if (decode_shard(options.decode, &error) != 0) {
             error_exit(EXIT_FAILED, "%s", error.text);

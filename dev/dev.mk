@@ -15,7 +15,8 @@ $(eval $(call link_rule,fuzz,$(B)/dev/fuzz/driver.o))
 define host_rules
 $(B)/$(1)/%.o: %.cu Makefile
 	$$(call say,CXX,"$$< ($(1))")
-	$$(into) $$(CXX) -x c++ -Wno-unknown-pragmas -Idev/host_cuda $$(CPPFLAGS) $$(CXXFLAGS) $(2) -c -o $$@ $$<
+	$$(into) $$(CXX) -x c++ -Wno-unknown-pragmas -Idev/host_cuda $$(CPPFLAGS) $$(CXXFLAGS) $(2) \
+	    -DBUILD_GPUS='"none: the CPU runs them"' -c -o $$@ $$<
 $(CUDA_PROGRAMS:%=$(B)/%_$(1)): $(B)/%cu_$(1): $(B)/$(1)/%.o $(call cuda_objects,$(1)) $(HOST_LIBS)
 	$$(call say,LINK,$$@)
 	$$(Q)$$(CXX) -fopenmp $$(LDFLAGS) -o $$@ $$(parts) $$(GPU_LIBS)
@@ -82,11 +83,12 @@ fuzz: $(FUZZERS) ## the fuzzers under dev/fuzz
 # Under a sanitizer (SANITIZE=...): the modules, the best level's operations, the programs as users meet them.
 SANITIZER_SHELL_TESTS := $(filter %_cli.sh %_reference.sh %_format.sh %_training.sh,$(SHELL_TESTS))
 BEST_OP_TESTS := $(filter $(B)/ops/$(lastword $(LEVELS))/%,$(OP_TESTS))
+sanitizer-tests: ## with SANITIZE=address,undefined
 sanitizer-tests: $(PROGRAMS:%=$(B)/%) $(MODULE_TESTS) $(BEST_OP_TESTS) $(TEST_TOOLS)
 	$(Q)PROGRAMS=$(B) dev/test/run.sh $(MODULE_TESTS) $(BEST_OP_TESTS) $(SANITIZER_SHELL_TESTS)
 # libgomp is not built for TSan: only code without OpenMP.
 THREAD_TESTS := $(addprefix $(B)/test/test_,loader writer)
-thread-tests: $(B)/data_prep/tokenize $(THREAD_TESTS)
+thread-tests: $(B)/data_prep/tokenize $(THREAD_TESTS) ## with SANITIZE=thread
 	$(Q)PROGRAMS=$(B) dev/test/run.sh $(THREAD_TESTS)
 
 .PHONY: fault-tools module-tests bench fuzz sanitizer-tests thread-tests

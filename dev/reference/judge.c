@@ -6,6 +6,7 @@
 
 #include "dev/reference/tolerance.h"
 #include "llmc/base/memory.h"
+#include "llmc/base/version.h"
 
 /* What the backend under test computed. */
 typedef struct Found {
@@ -217,6 +218,10 @@ int judge_program(const char *name, const Backend *(*open_device)(Error *error),
 {
     Error error;
     error_set_program(name);
+    if (argc == 2 && strcmp(argv[1], "--version") == 0) {
+        version_print(stdout, name);
+        return EXIT_DONE;
+    }
     if (argc < 2 || argv[1][0] == '-') {
         error_exit(EXIT_FAILED, "usage: %s FOLDER...   (reference folders, such as dev/reference/*/)", name);
     }

@@ -48,6 +48,11 @@ int comm_rank_count(void);
 /* Place among the ranks of this machine. */
 int comm_local_rank(void);
 const char *comm_host(void);
+/* The MPI that this program was built with, "Open MPI v4.1.4", or that there is none; before or after
+ * comm_init. Returns `text`. */
+enum { COMM_LIBRARY_BYTES = 256 };
+const char *comm_name_mpi(char text[COMM_LIBRARY_BYTES]);
+
 /* What carries the collectives: "MPI", "TCP", "nothing" for one rank. */
 const char *comm_transport_name(void);
 

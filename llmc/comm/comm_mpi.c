@@ -300,6 +300,18 @@ static void abort_job(int exit_code)
     }
 }
 
+/* Open MPI says more behind a comma: who has packed it, and when. */
+const char *comm_name_mpi(char text[COMM_LIBRARY_BYTES])
+{
+    char library[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int bytes;
+    if (MPI_Get_library_version(library, &bytes) != MPI_SUCCESS) {
+        strcpy(library, "of an unknown version");
+    }
+    snprintf(text, COMM_LIBRARY_BYTES, "%.*s", (int)strcspn(library, ",\n"), library);
+    return text;
+}
+
 const Transport transport_mpi = {.is_built = 1,
                                  .join = join,
                                  .leave = leave,

@@ -14,6 +14,17 @@ const char *cpu_level_name(const CpuLevel *level)
     return level->backend->name + strlen("cpu ");
 }
 
+void cpu_levels_print(FILE *out)
+{
+    const CpuLevel *levels[CPU_LEVELS_MAX];
+    int count = cpu_levels(levels);
+    fputs("CPU kernels that run here, best first:", out);
+    for (int i = 0; i < count; i++) {
+        fprintf(out, " %s", cpu_level_name(levels[i]));
+    }
+    putc('\n', out);
+}
+
 static sigjmp_buf missing_instruction;
 
 static void jump_out(int signal_number)

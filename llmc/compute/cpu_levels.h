@@ -5,6 +5,8 @@
 #ifndef LLMC_COMPUTE_CPU_LEVELS_H
 #define LLMC_COMPUTE_CPU_LEVELS_H
 
+#include <stdio.h>
+
 #include "llmc/compute/backend.h"
 
 #ifdef __cplusplus
@@ -24,6 +26,9 @@ const char *cpu_level_name(const CpuLevel *level);
 
 /* Levels that this machine says it can run, best first. Returns how many were written. */
 int cpu_levels(const CpuLevel *levels[CPU_LEVELS_MAX]);
+
+/* For --version: a line with the levels that this machine says it can run, best first. */
+void cpu_levels_print(FILE *out);
 
 /* The best one, or the one named by the environment variable CPU_LEVEL ("x86-64-v2", to reproduce the run of
  * another machine, or to compare). A level whose products are wrong, or whose instructions are missing though

@@ -81,6 +81,8 @@ static const struct {
                        "new_tokens sample_tokens -g"},
     {"temperature", "temp"},
     {"export_hf", "export export_huggingface hf_export save_pretrained save_hf"},
+    {"tensorboard", "tensorboard_dir use_tensorboard tb summary_writer"},
+    {"hellaswag", "hellaswag_eval hellaswag_file"},
     {"export_llmc", "export_bin save_bin"},
 };
 
@@ -112,7 +114,8 @@ static const struct {
      "attention is always computed in tiles; there is nothing to choose"},
     {"model_type", "n_layer, n_head and n_embd give the model's shape, or init_from brings it"},
     {"config config_file conf", "a config file is given by its name alone"},
-    {"report_to use_wandb wandb", "out_dir/log.jsonl has all that a run tells"},
+    {"report_to use_wandb wandb",
+     "tensorboard=true writes TensorBoard's files; out_dir/log.jsonl has all that a run tells"},
 };
 
 /* Small letters, without dashes and underscores, but for a dash at the beginning of a flag of llm.c's.

@@ -136,11 +136,27 @@ static int read_option(Options *options, const char *argument, Arguments *argume
     return value ? option_set_named(options, name, name_bytes, value, error) : -1;
 }
 
+/* --help, --help=SECTION, -h, --version. Returns whether it is one of them. */
+static int read_question(Options *options, const char *argument)
+{
+    int has_form = strncmp(argument, "--help=", strlen("--help=")) == 0;
+    if (has_form || strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0) {
+        snprintf(options->help_form, sizeof(options->help_form), "%s",
+                 has_form ? argument + strlen("--help=") : "");
+        options->is_help = 1;
+        return 1;
+    }
+    if (strcmp(argument, "--version") == 0) {
+        options->is_version = 1;
+        return 1;
+    }
+    return 0;
+}
+
 static int read_argument(Options *options, Arguments *arguments, OptionErrors *errors, Error *error)
 {
     const char *argument = arguments->items[arguments->next++];
-    if (strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0) {
-        options->is_help = 1;
+    if (read_question(options, argument)) {
         return 0;
     }
     if (strncmp(argument, "--print=", strlen("--print=")) == 0) {
@@ -172,7 +188,7 @@ int options_parse(Options *options, int argc, char **argv, OptionErrors *errors)
         read_argument(options, &arguments, &ignored, &other);
     }
     nanogpt_settle(options);
-    if (status == 0 && !options->is_help) {
+    if (status == 0 && !options->is_help && !options->is_version) {
         status = options_check(options, &error);
     }
     if (status != 0 && errors->count == 0) {

@@ -66,7 +66,8 @@ typedef struct Options {
 
     OptionText export_hf, export_llmc;
 
-    int is_help;                 /* --help was asked for */
+    int is_help, is_version;     /* --help, --version were asked for */
+    char help_form[32];          /* of --help=SECTION; "" for all */
     int asked_row;               /* --print=NAME was: 1 + the option's row; 0: it was not */
     int decay_lr;                /* DecayLr */
     int64_t unused_warmup_iters; /* what warmup_iters was before decay_lr=False took it away */
@@ -112,7 +113,9 @@ int options_is_given(const Options *options, const char *name);
 /* The shape that the model options describe. */
 ModelShape options_shape(const Options *options);
 
-void options_print_help(FILE *out);
+/* The table, or what `form` names: a section, "man" (a page for man), "bash" (a completion). Lines are
+ * wrapped at `columns`. -1 with *error for another form. */
+int options_print_help(FILE *out, const char *form, int columns, Error *error);
 /* The value of the option that --print asked for, and a line's end. */
 void options_print_asked(const Options *options, FILE *out);
 /* The values in use, one line a group. */

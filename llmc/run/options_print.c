@@ -18,47 +18,6 @@ static void print_escaped(const char *text, FILE *out)
     }
 }
 
-static void print_range(const OptionSpec *spec, FILE *out)
-{
-    if (spec->kind == OPTION_CHOICE) {
-        fprintf(out, " (%s)", spec->choices);
-    } else if (spec->kind == OPTION_BOOL) {
-        fputs(" (true|false)", out);
-    } else if (spec->kind != OPTION_TEXT) {
-        fprintf(out, spec->kind == OPTION_INTEGER ? " (%.0f to %.0f)" : " (%.9g to %.9g)", spec->least,
-                spec->most);
-    }
-}
-
-void options_print_help(FILE *out)
-{
-    fputs("Usage: train_gpt2 [config file] [--name=value ...]        later wins\n"
-          "A config file holds lines of `name = value` and `#` comments. --print=NAME prints the value that\n"
-          "option NAME then has, for scripts, and does nothing else.\n",
-          out);
-    const char *group = "";
-    for (int i = 0; i < option_spec_count; i++) {
-        const OptionSpec *spec = &option_specs[i];
-        if (strcmp(group, spec->group) != 0) {
-            group = spec->group;
-            fprintf(out, "\n%s\n", group);
-        }
-        int used = fprintf(out, "  --%s=", spec->name);
-        used += (int)strlen(spec->standard);
-        print_escaped(spec->standard, out);
-        fprintf(out, "%*s  %s", used < 38 ? 38 - used : 0, "", spec->help);
-        print_range(spec, out);
-        putc('\n', out);
-    }
-    fputs("\nSignals: SIGTERM, SIGINT, SIGUSR1 or SIGHUP to any rank ends the run with a snapshot; a second "
-          "one, 5\n"
-          "seconds or more after the first, ends it at once.\n"
-          "Exit codes: 0 done; 1 an error that a rerun would meet again; 75 stopped by a signal after a "
-          "snapshot:"
-          "\nrun again with --init_from=auto; 76 a fault that a rerun may pass.\n",
-          out);
-}
-
 void options_print_asked(const Options *options, FILE *out)
 {
     option_print_value(options, &option_specs[options->asked_row - 1], out);

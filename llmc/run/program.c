@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "llmc/base/help.h"
+#include "llmc/base/version.h"
 #include "llmc/comm/comm.h"
 #include "llmc/run/agree.h"
 #include "llmc/run/ending.h"
@@ -40,15 +42,21 @@ static int carry_out(EndReason *reason, Run *run, Error *error)
     return 0;
 }
 
-/* What is nothing but printed: help, or the value of one option. Its reader may have enough of it, as `head`
- * does. */
-static void print_answer(const Options *options)
+/* What is nothing but printed: help, version, or the value of one option. Its reader may have enough of it,
+ * as `head` does. */
+static void print_answer(const Program *program, const Options *options)
 {
+    Error error;
     signal(SIGPIPE, SIG_DFL);
-    if (options->is_help) {
-        options_print_help(stdout);
-    } else {
+    if (options->asked_row > 0) {
         options_print_asked(options, stdout);
+    } else if (options->is_version) {
+        char mpi[COMM_LIBRARY_BYTES];
+        version_print(stdout, program->name);
+        program->print_build(stdout);
+        printf("MPI: %s\n", comm_name_mpi(mpi));
+    } else if (options_print_help(stdout, options->help_form, help_columns(stdout), &error) != 0) {
+        error_exit(EXIT_FAILED, "%s", error.text);
     }
     if (fflush(stdout) != 0 || ferror(stdout)) {
         error_exit(EXIT_FAILED, "stdout: cannot write: %s", strerror(errno));
@@ -67,16 +75,16 @@ static void set_limits(const Options *options)
     }
 }
 
-int program_run(const char *name, OpenDevice *open_device, int argc, char **argv)
+int program_run(const Program *program, int argc, char **argv)
 {
     Error error = {.text = ""};
-    error_set_program(name);
+    error_set_program(program->name);
     stop_install();
     static Options options; /* not on a stack that may be small; nor is the run */
     static OptionErrors errors;
     int has_options = options_parse(&options, argc, argv, &errors) == 0;
-    if (has_options && (options.is_help || options.asked_row)) {
-        print_answer(&options);
+    if (has_options && (options.is_help || options.is_version || options.asked_row)) {
+        print_answer(program, &options);
         return EXIT_DONE;
     }
     if (!options.eval_only && !options.sample_only) {
@@ -96,7 +104,7 @@ int program_run(const char *name, OpenDevice *open_device, int argc, char **argv
     if (agree_on_options(&options, &error) != 0) {
         error_exit(error_exit_code(&error), "%s", error.text);
     }
-    const Backend *backend = open_device(&options, &error);
+    const Backend *backend = program->open_device(&options, &error);
     static Run run;
     if (!backend || run_open(&run, &options, backend, &error) != 0) {
         error_exit(error_exit_code(&error), "%s", error.text);

@@ -4,6 +4,8 @@
 #ifndef LLMC_RUN_PROGRAM_H
 #define LLMC_RUN_PROGRAM_H
 
+#include <stdio.h>
+
 #include "llmc/base/error.h"
 #include "llmc/compute/backend.h"
 #include "llmc/run/options.h"
@@ -12,10 +14,16 @@
 extern "C" {
 #endif
 
-/* From the arguments to the exit code. `name` starts error lines; open_device returns NULL with *error where
- * there is no device that it can use. */
-typedef const Backend *OpenDevice(const Options *options, Error *error);
-int program_run(const char *name, OpenDevice *open_device, int argc, char **argv);
+/* What a program brings to its run. */
+typedef struct Program {
+    const char *name; /* starts error lines */
+    /* NULL with *error where there is no device that it can use. */
+    const Backend *(*open_device)(const Options *options, Error *error);
+    void (*print_build)(FILE *out); /* for --version: lines about the device's libraries and kernels */
+} Program;
+
+/* From the arguments to the exit code. */
+int program_run(const Program *program, int argc, char **argv);
 
 #ifdef __cplusplus
 }

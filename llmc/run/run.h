@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "llmc/base/folder_lock.h"
+#include "llmc/base/version.h"
 #include "llmc/data/dataset.h"
 #include "llmc/run/hellaswag_file.h"
 #include "llmc/run/log.h"
@@ -18,8 +19,6 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-#define PROGRAM_VERSION "0.1.0"
 
 /* Why a run ended, as log.jsonl names it. */
 typedef enum EndReason { END_DONE, END_SIGNAL, END_BAD_STEPS, END_FAILED } EndReason;

@@ -311,13 +311,21 @@ static int connect(NcclReducer *reducer, Error *error)
     return 0;
 }
 
-/* Code 22703 is version 2.27.3. */
+const int nccl_header_version = NCCL_VERSION_CODE;
+
+const char *nccl_name_version(char text[NCCL_VERSION_BYTES], int version)
+{
+    int major = version < 10000 ? version / 1000 : version / 10000;
+    int minor = version < 10000 ? version % 1000 / 100 : version % 10000 / 100;
+    snprintf(text, NCCL_VERSION_BYTES, "%d.%d.%d", major, minor, version % 100);
+    return text;
+}
+
 static void name_version(NcclReducer *reducer)
 {
-    int code = reducer->nccl->version;
-    int major = code < 10000 ? code / 1000 : code / 10000;
-    int minor = code < 10000 ? code % 1000 / 100 : code % 10000 / 100;
-    snprintf(reducer->name, sizeof(reducer->name), "NCCL %d.%d.%d", major, minor, code % 100);
+    char version[NCCL_VERSION_BYTES];
+    snprintf(reducer->name, sizeof(reducer->name), "NCCL %s",
+             nccl_name_version(version, reducer->nccl->version));
 }
 
 static void create_buckets(NcclReducer *reducer, int turn)

@@ -20,6 +20,14 @@ extern "C" {
  * refused. */
 extern const ReducerKind nccl_reducer;
 
+/* NCCL's version in the header that this program was built with, 22703 for 2.27.3; 0 where it was built
+ * without. */
+extern const int nccl_header_version;
+
+/* "2.27.3" for 22703. Returns `text`. */
+enum { NCCL_VERSION_BYTES = 32 };
+const char *nccl_name_version(char text[NCCL_VERSION_BYTES], int version);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,5 +1,7 @@
 #include "llmc/compute/cuda/cuda_backend.h"
 
+#include <cublasLt.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "llmc/base/cuda/cuda_check.h"
@@ -108,6 +110,23 @@ static int check_driver(cudaError_t status, Error *error)
             runtime / 1000, runtime % 1000 / 10, driver / 1000, driver % 1000 / 10);
     }
     return 0;
+}
+
+void cuda_print_build(FILE *out)
+{
+    int runtime = 0;
+    size_t cublas = cublasLtGetVersion();
+    char nccl[NCCL_VERSION_BYTES];
+    cudaRuntimeGetVersion(&runtime);
+    fprintf(out, "CUDA: %d.%d, cuBLASLt %zu.%zu.%zu, kernels for %s\n", runtime / 1000, runtime % 1000 / 10,
+            cublas / 10000, cublas % 10000 / 100, cublas % 100, BUILD_GPUS);
+    if (nccl_header_version > 0) {
+        fprintf(out,
+                "NCCL: built with the header of %s; libnccl.so.2 is loaded when there is a second rank\n",
+                nccl_name_version(nccl, nccl_header_version));
+    } else {
+        fputs("NCCL: left out: one GPU only\n", out);
+    }
 }
 
 /* Find the GPUs that this process may use. */

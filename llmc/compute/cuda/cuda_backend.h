@@ -2,6 +2,8 @@
 #ifndef LLMC_COMPUTE_CUDA_CUDA_BACKEND_H
 #define LLMC_COMPUTE_CUDA_CUDA_BACKEND_H
 
+#include <stdio.h>
+
 #include "llmc/compute/backend.h"
 
 #ifdef __cplusplus
@@ -15,6 +17,9 @@ const Backend *cuda_backend(Error *error);
 
 /* The same, but ranks may share GPUs: for tests. */
 const Backend *cuda_backend_shared(Error *error);
+
+/* For --version: lines about CUDA, cuBLASLt, the GPUs that kernels were built for, and NCCL. Needs no GPU. */
+void cuda_print_build(FILE *out);
 
 #ifdef __cplusplus
 }
