@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # From nothing to a model that writes in the style of a book, in under five minutes on two cores: install what
-# is missing, build, tokenise, train a small GPT-2 for two and a half minutes, show the curve of its losses, and
-# what it wrote before and after.
+# is missing, build, tokenise, train a small GPT-2 for two and a half minutes, show the curve of its
+# losses and what it wrote before and after.
 #   scripts/quickstart.sh [FILE] [--name=value ...]
 #       FILE           a text to learn from, instead of the King James Bible of Debian's packages
 #       --name=value   an option of train_gpt2, later than those of scripts/config/kjv.conf; with
