@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # From nothing to a model that writes in the style of a book, in under five minutes on two cores: install what
-# is missing, build, tokenise, train a small GPT-2 for two and a half minutes, print samples.
+# is missing, build, tokenise, train a small GPT-2 for two and a half minutes, show the curve of its
+# losses and what it wrote before and after.
 #   scripts/quickstart.sh [FILE] [--name=value ...]
 #       FILE           a text to learn from, instead of the King James Bible of Debian's packages
 #       --name=value   an option of train_gpt2, later than those of scripts/config/kjv.conf; with
@@ -20,11 +21,13 @@ training_s=150 # at least 60 and at most so long, and what installing and buildi
 total_s=285
 
 book=
+out_dir=
 options=()
 updates=
 for argument in "$@"; do
     case $argument in
     --max_iters=*) updates=${argument#*=} ;;
+    --out_dir=*) out_dir=${argument#*=} ;;
     --*) options+=("$argument") ;;
     /*) book=$argument ;;
     *) book=$caller/$argument ;;
@@ -51,7 +54,7 @@ if [ -n "$book" ]; then
 else
     data_prep/kjv.sh
 fi
-out_dir=out/$name
+out_dir=${out_dir:-out/$name}
 
 # How many updates there is time for on this machine: the recipe's at most, and enough to learn something. A
 # run that goes on keeps the number that it began with.
@@ -78,5 +81,35 @@ elif [ ! -e "$out_dir/updates" ]; then
     echo "training: $updates updates, about $(((updates * 314 / 300 + 28) * update_us / 1000000)) s"
 fi
 updates=$(cat "$out_dir/updates")
-exec ./train_gpt2 $config "--dataset=$name" "--out_dir=$out_dir" --init_from=auto "--max_iters=$updates" \
-    "--lr_decay_iters=$updates" ${options[@]+"${options[@]}"}
+recipe=($config "--dataset=$name" "--out_dir=$out_dir" "--max_iters=$updates" "--lr_decay_iters=$updates")
+
+# draw ARGUMENTS..: one sample of the model, alone.
+draw() {
+    ./train_gpt2 "${recipe[@]}" ${options[@]+"${options[@]}"} --sample_only=true --num_samples=1 "$@" |
+        sed -n '/^model: /,/^-\{15\}$/p' | sed -E '/^(model|notice|resuming|starting from|-{15}$)/d'
+}
+if [ ! -e "$out_dir/before.txt" ] && ! compgen -G "$out_dir/step-*.snap" >/dev/null; then
+    draw --init_from=scratch --max_new_tokens=20 >"$out_dir/before.txt" 2>/dev/null || true
+fi
+
+# In the background, so that a signal to this script reaches it; Ctrl-C does without help.
+./train_gpt2 "${recipe[@]}" --init_from=auto --num_samples=0 ${options[@]+"${options[@]}"} &
+child=$!
+trap 'kill -TERM $child 2>/dev/null' TERM HUP USR1
+trap : INT
+status=0
+while wait $child || status=$?; [ $status -gt 128 ] && kill -0 $child 2>/dev/null; do
+    status=0
+done
+[ $status -le 128 ] || { wait $child && status=0 || status=$?; } # a signal came, and then the end
+trap - TERM HUP USR1 INT
+[ $status -eq 0 ] || exit $status
+
+echo
+scripts/plot.sh --published=none "$out_dir" || true
+if [ -s "$out_dir/before.txt" ]; then
+    printf '\nBefore the first update it wrote:\n\n'
+    cat "$out_dir/before.txt"
+fi
+printf '\nNow, after %s updates:\n\n' "$updates"
+draw --init_from=resume

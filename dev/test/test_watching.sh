@@ -109,4 +109,18 @@ result $? "rate, norm and throughput"
 ranks 0 "${run[@]}" --max_iters=25 --init_from=resume --out_dir=board --eval_only=true --tensorboard=true
 [ "$code" -eq 0 ] && [ "$(ls board | grep -c '^events')" -eq 2 ]
 result $? "eval_only writes none"
+
+# ---- log.jsonl ---------------------------------------------------------------------------------------------
+# What was written in all of these runs; dev/test/test_log_doc.sh looks at the sources.
+python3 -c '
+import json, sys
+for line in sys.stdin:
+    event = json.loads(line)
+    for key in event:
+        print(event["event"], key) if key != "event" else None
+' < <(cat */log.jsonl | grep "}$") | sort -u >written
+sed -nE 's/^\| `([a-z_]+)` \| `([a-z_]+)` \|.*/\1 \2/p' "$root/docs/log.md" | sort >documented
+comm -23 written documented >stderr
+[ ! -s stderr ] && [ "$(wc -l <written)" -ge 25 ]
+result $? "every event and key is documented"
 end_of_tests
