@@ -87,7 +87,8 @@ static void test_every_documented_name_exists(void **state)
     static const char names[] =
         "out_dir init_from eval_only sample_only max_iters eval_interval eval_iters log_interval "
         "tensorboard status_line "
-        "snapshot_interval keep_snapshots milestone_interval seed dataset train_data val_data hellaswag "
+        "snapshot_interval keep_snapshots snapshot_on milestone_interval seed dataset train_data val_data "
+        "hellaswag "
         "shuffle "
         "batch_size block_size gradient_accumulation_steps n_layer n_head n_embd vocab_size dropout "
         "learning_rate lr_schedule warmup_iters lr_decay_iters min_lr weight_decay beta1 beta2 grad_clip "

@@ -59,7 +59,7 @@ static void test_errors_of_readdir(void **state)
         assert_null(steps);
         assert_non_null(strstr(error.text, "cannot list the folder: Input/output error"));
         readdir_fails = after;
-        assert_null(snapshot_open_newest(folder, 1, &error));
+        assert_null(snapshot_open_newest(NULL, folder, 1, &error));
         assert_non_null(strstr(error.text, "Input/output error"));
         readdir_fails = after;
         assert_int_equal(snapshot_find_damaged(name, folder, &error), -1);
@@ -92,7 +92,7 @@ static void test_other_kinds_of_files(void **state)
                                   : symlink("nowhere", path),
                          0);
         for (int is_owner = 0; is_owner < 2; is_owner++) {
-            assert_null(snapshot_open_newest(folder, is_owner, &error));
+            assert_null(snapshot_open_newest(NULL, folder, is_owner, &error));
             if (!strstr(error.text, "step-00000020.snap: expected a regular file") ||
                 !strstr(error.text, kinds[i])) {
                 fail_msg("expected the error to name %s, found '%s'", kinds[i], error.text);
@@ -155,7 +155,7 @@ static Snapshot *open_newest_quietly(char *said, size_t said_bytes, const char *
     int before = dup(2);
     FILE *capture = tmpfile();
     dup2(fileno(capture), 2);
-    Snapshot *snapshot = snapshot_open_newest(folder, is_owner, error);
+    Snapshot *snapshot = snapshot_open_newest(NULL, folder, is_owner, error);
     fflush(stderr);
     dup2(before, 2);
     close(before);
@@ -174,7 +174,7 @@ static void test_newest_whole_file_is_used(void **state)
     Arenas arenas;
     arenas_init(&arenas, &small);
     const char *folder = new_folder();
-    assert_null(snapshot_open_newest(folder, 1, &error));
+    assert_null(snapshot_open_newest(NULL, folder, 1, &error));
     assert_non_null(strstr(error.text, "found none; use init_from=scratch"));
     for (int64_t step = 10; step <= 50; step += 10) {
         write_step(folder, step, &arenas, 0);
@@ -308,7 +308,7 @@ static void test_killed_writer(void **state)
         leftovers += count_names(folder, ".snap.tmp.");
         assert_int_equal(snapshot_remove_leftovers(folder, &error), 0);
         assert_int_equal(count_names(folder, ".snap.tmp."), 0);
-        Snapshot *snapshot = snapshot_open_newest(folder, 1, &error);
+        Snapshot *snapshot = snapshot_open_newest(NULL, folder, 1, &error);
         if (!snapshot) {
             fail_msg("%s", error.text);
         }

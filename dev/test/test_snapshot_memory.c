@@ -57,7 +57,7 @@ static int open_with(const char *folder, size_t more, char text[1024])
         Error error = {.text = ""};
         dup2(said[1], 2);
         limit_addresses(more);
-        Snapshot *snapshot = snapshot_open_newest(folder, 1, &error);
+        Snapshot *snapshot = snapshot_open_newest(NULL, folder, 1, &error);
         if (!snapshot && write(said[1], error.text, strlen(error.text)) < 0) {
             _exit(ENDED);
         }
@@ -148,7 +148,7 @@ static void test_large_windows_are_named(void **state)
     FILE *file = fopen(step_path(folder, 1), "wb");
     assert_int_equal(fwrite(compressed, 1, packed.pos, file), packed.pos);
     fclose(file);
-    assert_null(snapshot_open_newest(folder, 1, &error));
+    assert_null(snapshot_open_newest(NULL, folder, 1, &error));
     if (!strstr(error.text, "window") || !strstr(error.text, "zstd -d --long=31")) {
         fail_msg("expected an error that names the window, found '%s'", error.text);
     }

@@ -196,6 +196,7 @@ static inline int set_up(void **state)
     run->options.eval_interval = 0;
     run->options.snapshot_interval = 0;
     run->rank_count = 1;
+    run->is_writer = 1;
     run->best_loss = INFINITY;
     run->saved_step = -1;
     run->begun_step = -1;

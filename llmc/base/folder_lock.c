@@ -4,6 +4,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -150,6 +151,38 @@ int folder_lock_is_held(const char *folder)
     read_record(record, descriptor);
     close(descriptor);
     return is_known ? whole.l_type != F_UNLCK : is_record_alive(record);
+}
+
+/* A line of its own, after the record. */
+static void print_mark(char text[RECORD_BYTES], uint64_t mark)
+{
+    snprintf(text, RECORD_BYTES, "\nmark %016" PRIx64 "\n", mark);
+}
+
+void folder_lock_mark(const FolderLock *lock, uint64_t mark)
+{
+    char text[RECORD_BYTES];
+    struct stat status;
+    print_mark(text, mark);
+    if (fstat(lock->descriptor, &status) == 0 &&
+        pwrite(lock->descriptor, text, strlen(text), status.st_size) > 0) {
+        fsync(lock->descriptor);
+    }
+}
+
+int folder_lock_has_mark(const char *folder, uint64_t mark)
+{
+    char path[PATH_BYTES_MAX], wanted[RECORD_BYTES], found[4 * RECORD_BYTES];
+    print_mark(wanted, mark);
+    int descriptor =
+        path_join(path, folder, ".lock", NULL) == 0 ? file_open(path, O_RDONLY | O_NOFOLLOW, NULL) : -1;
+    if (descriptor < 0) {
+        return 0;
+    }
+    ssize_t bytes = pread(descriptor, found, sizeof(found) - 1, 0);
+    close(descriptor);
+    found[bytes > 0 ? bytes : 0] = '\0';
+    return strstr(found, wanted) != NULL;
 }
 
 void folder_lock_release(FolderLock *lock)

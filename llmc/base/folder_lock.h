@@ -5,6 +5,8 @@
 #ifndef LLMC_BASE_FOLDER_LOCK_H
 #define LLMC_BASE_FOLDER_LOCK_H
 
+#include <stdint.h>
+
 #include "llmc/base/error.h"
 #include "llmc/base/file.h"
 
@@ -30,6 +32,10 @@ int folder_lock_take(FolderLock *lock, const char *folder, double wait_ms, Error
 
 /* Whether another process holds it now. */
 int folder_lock_is_held(const char *folder);
+/* Put a mark on a lock that is held; and whether a folder's lock, whoever holds it, has this mark: processes
+ * on several machines learn so whether their folders of one name are one. */
+void folder_lock_mark(const FolderLock *lock, uint64_t mark);
+int folder_lock_has_mark(const char *folder, uint64_t mark);
 
 /* Does nothing when it is not held. The file goes. */
 void folder_lock_release(FolderLock *lock);

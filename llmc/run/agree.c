@@ -9,8 +9,7 @@
 #include "llmc/base/memory.h"
 #include "llmc/comm/comm.h"
 
-/* Ranks that have nothing to say wait here until the one that has ends them. */
-static void wait_for_the_end(void)
+void agree_wait_for_the_end(void)
 {
     comm_barrier();
 }
@@ -29,8 +28,7 @@ static void option_at(char *out, size_t out_bytes, const char *json, size_t plac
     snprintf(out, out_bytes, "%.*s", (int)(end - begin), json + begin);
 }
 
-/* The lowest rank for which `mine` is not 0, or rank_count. */
-static int first_marked_rank(uint64_t mine)
+int agree_find_speaker(uint64_t mine)
 {
     int count = comm_rank_count();
     uint64_t *all = memory_alloc((size_t)count, sizeof(*all), "values of ranks");
@@ -57,10 +55,10 @@ int agree_on_options(const Options *options, Error *error)
     }
     comm_broadcast(first, bytes, 0);
     int is_different = strcmp(first, mine) != 0;
-    int speaker = first_marked_rank((uint64_t)is_different);
+    int speaker = agree_find_speaker((uint64_t)is_different);
     int status = 0;
     if (speaker < comm_rank_count() && speaker != comm_rank()) {
-        wait_for_the_end();
+        agree_wait_for_the_end();
     } else if (is_different) {
         size_t place = 0;
         char own_option[300], first_option[300];
@@ -97,7 +95,7 @@ int agree_on(uint64_t mine, const char *what, const char *way_out, Error *error)
     }
     int status = 0;
     if (different > 0 && comm_rank() != 0) {
-        wait_for_the_end();
+        agree_wait_for_the_end();
     } else if (different > 0) {
         status = error_set(
             error, "rank%s %s differ%s from rank 0 in %s: %016" PRIx64 ", rank 0 has %016" PRIx64 "; %s",

@@ -16,4 +16,9 @@ int agree_on_options(const Options *options, Error *error);
  * both values, and the way out. */
 int agree_on(uint64_t mine, const char *what, const char *way_out, Error *error);
 
+/* Collective: the lowest rank whose value is not 0; the number of ranks if there is none. What that rank says
+ * ends all of them, for which the others wait. */
+int agree_find_speaker(uint64_t mine);
+void agree_wait_for_the_end(void);
+
 #endif

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "llmc/base/format.h"
+#include "llmc/comm/comm.h"
 #include "llmc/run/evaluate.h"
 #include "llmc/run/hellaswag.h"
 #include "llmc/run/run.h"
@@ -69,8 +70,13 @@ int run_evaluate(Run *run, int parts, double left_ms, Error *error)
 int run_evaluation_owed(const Run *run)
 {
     const char *out_dir = run->options.out_dir;
-    int parts = log_has_event(out_dir, "eval", run->step) ? 0 : EVALUATE_SPLITS;
-    return log_has_event(out_dir, "hellaswag", run->step) ? parts : parts | EVALUATE_HELLASWAG;
+    int64_t parts = 0;
+    if (run->rank == 0) { /* where out_dir is not shared, it alone has the log */
+        parts |= log_has_event(out_dir, "eval", run->step) ? 0 : EVALUATE_SPLITS;
+        parts |= log_has_event(out_dir, "hellaswag", run->step) ? 0 : EVALUATE_HELLASWAG;
+    }
+    comm_broadcast(&parts, sizeof(parts), 0);
+    return (int)parts;
 }
 
 int run_open_hellaswag(Run *run, Error *error)

@@ -93,6 +93,9 @@ int run_finish(Run *run, EndReason reason, Error *error)
     if (reason == END_BAD_STEPS) {
         return end_bad_steps(run, error);
     }
+    if (run->rank != 0) { /* rank 0 speaks for all that write */
+        return reason == END_SIGNAL ? EXIT_RUN_AGAIN : EXIT_DONE;
+    }
     if (run->has_dropped && run->dropped_step == run->step) {
         return end_bad_weights(run, reason, error);
     }

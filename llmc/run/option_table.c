@@ -42,11 +42,12 @@ enum { RUN = 0, RESULT = 1 };
 /* dtype=bf16 is nanoGPT's choice on hardware that has it; master weights and moments are fp32 either way. */
 const OptionSpec option_specs[] = {
     TEXT("run", RUN, out_dir, "out", "folder of snapshots and log.jsonl"),
-    TEXT(
-        "run", RUN, init_from, "scratch",
-        "scratch | resume (newest snapshot in out_dir) | auto (resume if there is one, else scratch) | PATH "
-        "of a snapshot, Hugging Face folder, model.safetensors or llm.c .bin: a new run from these weights | "
-        "auto:PATH (resume if there is a snapshot in out_dir, else from PATH)"),
+    TEXT("run", RUN, init_from, "scratch",
+         "scratch | resume (newest snapshot in out_dir) | resume:PATH (that snapshot; later ones in out_dir "
+         "are "
+         "set aside) | auto (resume if there is one, else scratch) | auto:PATH (resume if there is one, else "
+         "from PATH) | PATH of a snapshot, Hugging Face folder, model.safetensors or llm.c .bin: a new run "
+         "from these weights"),
     BOOL("run", RUN, eval_only, "false",
          "evaluate once and end (dropout off), also where there is only val_data or hellaswag"),
     BOOL("run", RUN, sample_only, "false", "only sample; resumes unless init_from is given"),
@@ -57,6 +58,9 @@ const OptionSpec option_specs[] = {
     INTEGER("run", RUN, snapshot_interval, "1000", 0, STEPS_MAX,
             "updates between snapshots, and one at the end; 0: only when a signal stops the run"),
     INTEGER("run", RUN, keep_snapshots, "2", 1, COUNT_MAX, "newest snapshots that are kept"),
+    CHOICE(
+        "run", RUN, snapshot_on, "first", "first|every_node",
+        "who writes snapshots: rank 0, or one rank of each machine too where out_dir is a disk of its own"),
     INTEGER("run", RUN, milestone_interval, "0", 0, STEPS_MAX,
             "snapshots of steps that this divides are kept for good; 0: none"),
     BOOL("run", RUN, tensorboard, "false",

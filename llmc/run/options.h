@@ -19,9 +19,10 @@
 extern "C" {
 #endif
 
-enum { OPTION_TEXT_BYTES = 4096, OPTIONS_MAX = 64, CONFIG_BYTES_MAX = 1 << 20 };
+enum { OPTION_TEXT_BYTES = 4096, OPTIONS_MAX = 96, CONFIG_BYTES_MAX = 1 << 20 };
 
 /* Places in the choices of lr_schedule, dtype and reduce. The latter two stand as DType and ReduceMode do. */
+typedef enum SnapshotOn { SNAPSHOT_ON_FIRST, SNAPSHOT_ON_EVERY_NODE } SnapshotOn;
 typedef enum LrSchedule { LR_COSINE, LR_LINEAR, LR_CONSTANT, LR_WSD } LrSchedule;
 
 /* nanoGPT's decay_lr, which becomes lr_schedule and warmup_iters. */
@@ -36,6 +37,7 @@ typedef struct Options {
     int eval_only, sample_only, tensorboard, status_line;
     int64_t max_iters, eval_interval, eval_iters, log_interval;
     int64_t snapshot_interval, keep_snapshots, milestone_interval, seed;
+    int snapshot_on;
 
     OptionText dataset, train_data, val_data, hellaswag;
     int shuffle;

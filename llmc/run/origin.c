@@ -6,16 +6,20 @@
 
 #include "llmc/base/file.h"
 #include "llmc/base/memory.h"
+#include "llmc/comm/comm.h"
+#include "llmc/run/agree.h"
 #include "llmc/run/nanogpt.h"
 
 /* What init_from asks for, read into its parts. */
 typedef struct Wish {
-    int is_resume;    /* from a snapshot in out_dir .. */
-    int is_auto;      /* .. or only if there is one */
-    const char *path; /* else from these weights; NULL: from scratch */
+    int is_resume;        /* from a snapshot in out_dir .. */
+    const char *snapshot; /* .. or from this one */
+    int is_auto;          /* .. or only if there is one */
+    const char *path;     /* else from these weights; NULL: from scratch */
 } Wish;
 
 #define AUTO "auto"
+#define RESUME "resume"
 
 static Wish read_wish(const Options *options)
 {
@@ -29,8 +33,13 @@ static Wish read_wish(const Options *options)
     if (strncmp(text, AUTO ":", strlen(AUTO ":")) == 0) {
         return (Wish){.is_auto = 1, .path = text + strlen(AUTO ":")};
     }
-    int is_resume = strcmp(text, "resume") == 0;
-    return (Wish){.is_resume = is_resume, .path = is_resume || strcmp(text, "scratch") == 0 ? NULL : text};
+    if (strcmp(text, RESUME) == 0) {
+        return (Wish){.is_resume = 1};
+    }
+    if (strncmp(text, RESUME ":", strlen(RESUME ":")) == 0) {
+        return (Wish){.is_resume = 1, .snapshot = text + strlen(RESUME ":")};
+    }
+    return (Wish){.path = strcmp(text, "scratch") == 0 ? NULL : text};
 }
 
 /* The shape in options becomes the file's. Options that the user gave must agree with it, but for a lower
@@ -62,19 +71,6 @@ static int adopt_shape(Options *options, const ModelShape *shape, const char *fi
         *rows[i].option = rows[i].found;
     }
     return 0;
-}
-
-static int open_snapshot(Origin *origin, Options *options, int is_owner, Error *error)
-{
-    origin->snapshot = snapshot_open_newest(options->out_dir, is_owner, error);
-    if (!origin->snapshot) {
-        return error_prefix(error, "out_dir");
-    }
-    const SnapshotInfo *info = snapshot_info(origin->snapshot);
-    origin->step = info->step;
-    origin->best_loss = info->best_loss;
-    origin->bad_steps = info->bad_steps;
-    return adopt_shape(options, &info->shape, snapshot_file(origin->snapshot), 0, error);
 }
 
 static int open_weights(Origin *origin, Options *options, Error *error)
@@ -144,37 +140,114 @@ int origin_refuse_overwriting(const Options *options, Error *error)
     return refuse_forgetting(options->out_dir, error);
 }
 
-int origin_open(Origin *origin, Options *options, int is_owner, Error *error)
+/* One snapshot by its path. */
+static int find_given(Origin *origin, const char *path, Error *error)
 {
+    origin->found = SNAPSHOT_NONE;
+    if (!path_exists(path)) {
+        error_set(&origin->reason, "init_from=resume:%.500s: expected a snapshot, found no such file", path);
+        return 0;
+    }
+    origin->snapshot = snapshot_open(path, error);
+    if (!origin->snapshot) {
+        return error_prefix(error, "init_from");
+    }
+    origin->found = SNAPSHOT_FOUND;
+    return 0;
+}
+
+int origin_find(Origin *origin, const Options *options, int is_owner, Error *error)
+{
+    Wish wish = read_wish(options);
     memset(origin, 0, sizeof(*origin));
     origin->best_loss = INFINITY;
-    Wish wish = read_wish(options);
-    if (wish.is_auto) {
-        int64_t newest;
-        int count = count_snapshots(&newest, options->out_dir, error);
-        if (count < 0) {
-            return -1;
-        }
-        wish.is_resume = count > 0;
+    origin->found = SNAPSHOT_NONE;
+    if (!wish.is_resume && !wish.is_auto) {
+        return 0;
     }
+    if (wish.snapshot) {
+        return find_given(origin, wish.snapshot, error);
+    }
+    origin->snapshot = snapshot_open_newest(&origin->found, options->out_dir, is_owner, &origin->reason);
+    if (!origin->snapshot) {
+        error_prefix(&origin->reason, "out_dir");
+    }
+    if (origin->found == SNAPSHOT_UNREADABLE) {
+        *error = origin->reason;
+        return -1;
+    }
+    origin->step = origin->snapshot ? snapshot_info(origin->snapshot)->step : 0;
+    return 0;
+}
+
+/* No rank has a snapshot. A rank whose snapshots are all damaged says so; else, where one must be, rank 0. */
+static int settle_without(const Origin *origin, const Wish *wish, Error *error)
+{
+    int speaker = agree_find_speaker(origin->found == SNAPSHOT_ALL_DAMAGED);
+    speaker = speaker == comm_rank_count() && wish->is_resume ? 0 : speaker;
+    if (speaker == comm_rank_count()) {
+        return 0;
+    }
+    if (speaker != comm_rank()) {
+        agree_wait_for_the_end();
+    }
+    *error = origin->reason;
+    return -1;
+}
+
+int origin_settle(Origin *origin, const Options *options, Error *error)
+{
+    Wish wish = read_wish(options);
+    if (!wish.is_resume && !wish.is_auto) {
+        return 0;
+    }
+    share_compare(&origin->share, origin->snapshot ? snapshot_info(origin->snapshot)->step : -1);
+    if (origin->share.newest_step < 0) {
+        return settle_without(origin, &wish, error);
+    }
+    if (origin->share.is_needed) {
+        int is_old = origin->snapshot && snapshot_info(origin->snapshot)->step < origin->share.newest_step;
+        if (is_old) {
+            snapshot_close(origin->snapshot);
+            origin->snapshot = NULL;
+        }
+        share_info(&origin->sent, &origin->share, origin->snapshot);
+        origin->info = &origin->sent;
+    } else {
+        origin->info = snapshot_info(origin->snapshot);
+        snprintf(origin->share.name, sizeof(origin->share.name), "%.500s", snapshot_file(origin->snapshot));
+    }
+    origin->step = origin->info->step;
+    origin->best_loss = origin->info->best_loss;
+    origin->bad_steps = origin->info->bad_steps;
+    return 0;
+}
+
+int origin_adopt(Origin *origin, Options *options, Error *error)
+{
     int is_training = !options->eval_only && !options->sample_only && options->max_iters > 0;
     int status = 0;
-    if (wish.is_resume) {
-        status = open_snapshot(origin, options, is_owner, error);
+    if (origin->info) {
+        status = adopt_shape(options, &origin->info->shape, origin->share.name, 0, error);
     } else if (is_training) {
         status = origin_refuse_overwriting(options, error);
     }
-    if (status == 0 && !wish.is_resume && wish.path) {
+    if (status == 0 && !origin->info && read_wish(options).path) {
         status = open_weights(origin, options, error);
     }
     ModelShape shape = options_shape(options);
-    if (status == 0) {
-        status = model_shape_check(&shape, error);
-    }
-    if (status != 0) {
-        origin_close(origin);
-    }
-    return status;
+    return status == 0 ? model_shape_check(&shape, error) : status;
+}
+
+int origin_goes_back(const Options *options)
+{
+    return read_wish(options).snapshot != NULL;
+}
+
+int origin_clear_way(const Origin *origin, const Options *options, Error *error)
+{
+    const char *path = read_wish(options).snapshot;
+    return path ? snapshot_set_aside_later(options->out_dir, origin->step, path, error) : 0;
 }
 
 void origin_close(Origin *origin)
@@ -185,16 +258,20 @@ void origin_close(Origin *origin)
     if (origin->weights) {
         weights_close(origin->weights);
     }
-    origin->snapshot = NULL;
-    origin->weights = NULL;
+    memory_free(origin->sent.options);
+    memory_free(origin->sent.plans);
+    memset(origin, 0, sizeof(*origin));
 }
 
 int origin_load(Origin *origin, RunModel *model, uint64_t seed, int is_inference, Error *error)
 {
     StateSink sink = run_model_sink(model);
-    if (origin->snapshot) {
-        return snapshot_load_finite(origin->snapshot, &model->table, SAVED_WEIGHTS,
-                                    is_inference ? SAVED_WEIGHTS : SAVED_MOMENT2, &sink, error);
+    SavedState last = is_inference ? SAVED_WEIGHTS : SAVED_MOMENT2;
+    if (origin->info && origin->share.is_needed) {
+        return share_state(model, &origin->share, origin->snapshot, last, error);
+    }
+    if (origin->info) {
+        return snapshot_load_finite(origin->snapshot, &model->table, SAVED_WEIGHTS, last, &sink, error);
     }
     if (origin->weights) {
         return weights_load(origin->weights, &model->table, &sink, error);
@@ -205,9 +282,9 @@ int origin_load(Origin *origin, RunModel *model, uint64_t seed, int is_inference
 
 void origin_print(const Origin *origin, const Options *options, FILE *out)
 {
-    if (origin->snapshot) {
-        const SnapshotInfo *info = snapshot_info(origin->snapshot);
-        fprintf(out, "resuming %s: %" PRId64 " updates made\n", snapshot_file(origin->snapshot), info->step);
+    if (origin->info) {
+        const SnapshotInfo *info = origin->info;
+        fprintf(out, "resuming %s: %" PRId64 " updates made\n", origin->share.name, info->step);
         if (!options->sample_only && !options->eval_only) {
             options_print_differences(options, info->options, out);
         }

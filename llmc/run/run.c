@@ -24,10 +24,7 @@
 #include "llmc/snapshot/export.h"
 #include "llmc/snapshot/snapshot.h"
 
-enum {
-    SAMPLES_STANDARD = 10, /* nanoGPT's, for sample_only */
-    LOCK_WAIT_MS = 3000    /* for a run that is ending, when a supervisor has begun the next */
-};
+enum { SAMPLES_STANDARD = 10 /* nanoGPT's, for sample_only */ };
 
 /* ---- opening ------------------------------------------------------------------------------------------ */
 
@@ -45,7 +42,7 @@ static int create_model(Run *run, const Origin *origin, const Backend *backend, 
                           .is_inference = !run->is_training,
                           .is_distributed = run->rank_count > 1,
                           .uses_graph = options->cuda_graph};
-    const char *recorded = origin->snapshot ? snapshot_info(origin->snapshot)->plans : NULL;
+    const char *recorded = origin->info ? origin->info->plans : NULL;
     return run_create_model(run, backend, &config, recorded, error);
 }
 
@@ -131,43 +128,16 @@ static void print_run(const Run *run)
     fflush(stdout);
 }
 
-static int take_lock(Run *run, double wait_ms, Error *error)
-{
-    if (folder_lock_take(&run->lock, run->options.out_dir, wait_ms, error) != 0) {
-        return error_prefix(error, "out_dir");
-    }
-    ending_own(run->lock.path);
-    return 0;
-}
-
-/* Make out_dir this run's own, if it is not yet: until now there was no such folder. */
-static int own_out_dir(Run *run, const Origin *origin, Error *error)
-{
-    const Options *options = &run->options;
-    if (run->lock.descriptor < 0) {
-        if (folder_create(options->out_dir, error) != 0) {
-            return error_prefix(error, "out_dir");
-        }
-        if (take_lock(run, LOCK_WAIT_MS, error) != 0) {
-            return -1;
-        }
-        if (!origin->snapshot && origin_refuse_overwriting(options, error) != 0) {
-            return -1; /* another run was quicker */
-        }
-    }
-    return snapshot_remove_leftovers(options->out_dir, error);
-}
-
 /* The log belongs to whoever writes to out_dir. An evaluation beside a run that trains leaves it alone. */
 static int open_log(Run *run, const Origin *origin, Error *error)
 {
     const Options *options = &run->options;
     int is_written = run->is_training || options->eval_only;
+    if (run->is_training && run_own_out_dir(run, origin, error) != 0) {
+        return -1;
+    }
     if (run->rank != 0) {
         return 0;
-    }
-    if (run->is_training && own_out_dir(run, origin, error) != 0) {
-        return -1;
     }
     if (options->eval_only && path_is_folder(options->out_dir)) {
         FolderLock lock;
@@ -248,44 +218,12 @@ static int open_parts(Run *run, Origin *origin, const Backend *backend, Error *e
         origin_print(origin, options, stdout);
     }
     run_print_plans(run, stdout);
-    const SnapshotInfo *info = origin->snapshot ? snapshot_info(origin->snapshot) : NULL;
+    const SnapshotInfo *info = origin->info;
     if (info && run->is_training && run->rank == 0 && info->data_fingerprint != run->data_fingerprint) {
         printf("notice: the training data are not those that the snapshot was made with\n");
     }
     fflush(stdout);
     return origin_load(origin, &run->model, (uint64_t)options->seed, !run->is_training, error);
-}
-
-/* Rank 0 of a run that may train looks as the owner of out_dir. If another run is, this one may still read
- * there; if it has updates to make, it waits a moment, looks again, or ends. */
-static int open_origin_first(Origin *origin, Run *run, Error *error)
-{
-    const Options *options = &run->options;
-    int may_train = !options->eval_only && !options->sample_only && options->max_iters > 0;
-    Error refusal;
-    int is_refused = may_train && path_is_folder(options->out_dir) && take_lock(run, 0, &refusal) != 0;
-    if (origin_open(origin, &run->options, run->lock.descriptor >= 0, error) != 0) {
-        return -1;
-    }
-    if (!is_refused || origin->step >= options->max_iters) {
-        return 0;
-    }
-    origin_close(origin);
-    return take_lock(run, LOCK_WAIT_MS, error) == 0 ? origin_open(origin, &run->options, 1, error) : -1;
-}
-
-/* Rank 0 looks first: it sets damaged snapshots aside, and the others find what it found. */
-static int open_origin(Origin *origin, Run *run, Error *error)
-{
-    if (run->rank != 0) {
-        comm_barrier();
-        return origin_open(origin, &run->options, 0, error);
-    }
-    int status = open_origin_first(origin, run, error);
-    if (status == 0) {
-        comm_barrier();
-    }
-    return status;
 }
 
 /* Where ranks round differently, their sums are still the same on all of them, but not those of one rank. */
@@ -336,22 +274,24 @@ int run_open(Run *run, const Options *options, const Backend *backend, Error *er
         omp_set_num_threads((int)options->threads);
     }
     run->lock = FOLDER_LOCK_NONE;
+    run->is_writer =
+        run->rank == 0 || (options->snapshot_on == SNAPSHOT_ON_EVERY_NODE && comm_local_rank() == 0);
     Origin origin;
-    if (open_origin(&origin, run, error) != 0) {
+    if (run_open_origin(&origin, run, error) != 0) {
         run_close(run);
         return -1;
     }
     run->step = run->first_step = run->changed_step = origin.step;
-    run->saved_step = origin.snapshot ? origin.step : -1;
+    run->saved_step = origin.snapshot ? origin.step : -1; /* on this rank's disk */
     run->begun_step = run->saved_step;
     run->best_loss = origin.best_loss;
     run->evaluated_step = -1;
     run->bad_steps = origin.bad_steps;
     if (run->rank != 0) { /* only rank 0 hears of snapshots when they are written */
         error_set_way_out("run again to go on from the newest snapshot");
-    } else if (origin.snapshot) {
-        error_set_way_out("newest good snapshot: step-%08" PRId64 ".snap; run again to go on from it",
-                          run->step);
+    } else if (origin.info) {
+        error_set_way_out("newest good snapshot: step-%08" PRId64 ".snap%s; run again to go on from it",
+                          run->step, origin.snapshot ? "" : " of another rank");
     }
     int status = open_parts(run, &origin, backend, error);
     origin_close(&origin);

@@ -50,12 +50,13 @@ typedef struct Run {
     int64_t evaluated_step; /* .. after so many updates, -1 before the first */
     int64_t bad_steps;      /* skipped in a row just before */
     int is_out_of_range;    /* the last of them: all was finite, but beyond what exact sums hold */
-    SnapshotWriter *writer; /* on rank 0 */
+    int is_writer;          /* this rank writes snapshots: rank 0, or one of each machine (snapshot_on) */
+    SnapshotWriter *writer; /* of a rank that does */
     int64_t begun_step;     /* of the snapshot last begun, -1 for none */
     int64_t saved_step;     /* of the newest durable snapshot, -1 for none */
     int failed_snapshots;
 
-    FolderLock lock;         /* of out_dir, held by rank 0 of a run that trains */
+    FolderLock lock;         /* of out_dir, held by who writes there in a run that trains */
     size_t snapshot_bytes;   /* of memory, held for snapshots */
     int64_t changed_step;    /* made when the last update was that was not skipped */
     int is_unjudged;         /* the snapshot last begun is not known to be worth keeping */
@@ -69,6 +70,12 @@ typedef struct Run {
  * before everything that can be checked has been. Ranks have agreed on the options. -1 with *error. */
 int run_open(Run *run, const Options *options, const Backend *backend, Error *error);
 void run_close(Run *run);
+
+/* out_dir.c. Both collective; -1 with *error. Find where the run goes on from. */
+struct Origin;
+int run_open_origin(struct Origin *origin, Run *run, Error *error);
+/* Lock the folders of the ranks that write; one whose folder is another rank's does not write. */
+int run_own_out_dir(Run *run, const struct Origin *origin, Error *error);
 
 /* plans.c. Create the model. It repeats the recorded plans (NULL for none) where they fit; else, with
  * autotune, it times products: on rank 0, whose choice goes to all ranks. -1 with *error. */
@@ -84,7 +91,7 @@ void run_log_plans_notice(Run *run, int64_t iter);
  * one at the others; 0 also when a signal cut it short. */
 typedef enum EvaluationPart { EVALUATE_SPLITS = 1, EVALUATE_HELLASWAG = 2, EVALUATE_ALL = 3 } EvaluationPart;
 int run_evaluate(Run *run, int parts, double left_ms, Error *error);
-/* The parts that were due after the updates made and are not in the log. */
+/* Collective: the parts that were due after the updates made and are not in the log. */
 int run_evaluation_owed(const Run *run);
 /* Read HellaSwag, if it is asked for. -1 with *error. */
 int run_open_hellaswag(Run *run, Error *error);
@@ -93,7 +100,7 @@ void run_print_hellaswag(const Run *run, FILE *out);
 /* save.c. Take the memory that snapshots need, so that a run which has too little for them learns it now.
  * Collective. -1 with *error. */
 int run_save_open(Run *run, Error *error);
-/* Begin a snapshot of the state after `step` updates, on rank 0: training goes on while it is
+/* Begin a snapshot of the state after `step` updates, on ranks that write: training goes on while it is
  * written. A failure is said and counted; the run goes on. */
 void run_save(Run *run);
 /* Update `iter` was made, or skipped: that tells what a snapshot of the state before it is worth. One that

@@ -51,7 +51,7 @@ int run_save_open(Run *run, Error *error)
         return 0;
     }
     int local_ranks = count_local_ranks(run);
-    if (run->rank != 0 || run->options.snapshot_interval == 0) {
+    if (!run->is_writer || run->options.snapshot_interval == 0) {
         return 0; /* without an interval a signal asks for the only one, when training is over */
     }
     ModelFacts facts;
@@ -157,7 +157,7 @@ static int make_late_writer(Run *run)
 
 void run_save(Run *run)
 {
-    if (run->rank != 0 || run->begun_step == run->step || run->saved_step == run->step ||
+    if (!run->is_writer || run->begun_step == run->step || run->saved_step == run->step ||
         (run->bad_steps > 0 && !has_progress(run))) {
         return;
     }

@@ -95,8 +95,19 @@ int snapshot_list(int64_t **steps, const char *out_dir, Error *error);
  * NAME.damaged, then the one before it is tried; where another run owns out_dir it is only passed over.
  * is_owner: the caller holds out_dir's lock (base/folder_lock.h). NULL with *error when there is none, when
  * all were damaged, or when a file cannot be read (permissions, a newer format, no memory, no regular file):
- * such a file is not damaged and stays. */
-Snapshot *snapshot_open_newest(const char *out_dir, int is_owner, Error *error);
+ * such a file is not damaged and stays. *found, unless NULL, tells which it was. */
+typedef enum SnapshotSearch {
+    SNAPSHOT_FOUND,
+    SNAPSHOT_NONE,
+    SNAPSHOT_ALL_DAMAGED,
+    SNAPSHOT_UNREADABLE
+} SnapshotSearch;
+Snapshot *snapshot_open_newest(SnapshotSearch *found, const char *out_dir, int is_owner, Error *error);
+
+/* Take the snapshots of later steps out of the way, and that of this step if it is another file than
+ * `kept_path`: each keeps its content under NAME.aside, or NAME.aside.2 .. where that is taken. For who holds
+ * out_dir's lock. Returns how many; -1 with *error. */
+int snapshot_set_aside_later(const char *out_dir, int64_t step, const char *kept_path, Error *error);
 
 /* The name of a snapshot of out_dir that was set aside. 1; 0 when there is none; -1 with *error. */
 enum { SNAPSHOT_FILE_BYTES_MAX = 64 };

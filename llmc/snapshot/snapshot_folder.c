@@ -190,10 +190,11 @@ static int open_listed(Snapshot **snapshot, int *is_stale, const char *out_dir, 
     return status;
 }
 
-Snapshot *snapshot_open_newest(const char *out_dir, int is_owner, Error *error)
+Snapshot *snapshot_open_newest(SnapshotSearch *found, const char *out_dir, int is_owner, Error *error)
 {
     enum { LISTINGS_MAX = 100 };
     Snapshot *snapshot = NULL;
+    SnapshotSearch search = SNAPSHOT_UNREADABLE;
     int is_stale = 1;
     for (int i = 0; i < LISTINGS_MAX && is_stale; i++) {
         int64_t *steps;
@@ -201,6 +202,11 @@ Snapshot *snapshot_open_newest(const char *out_dir, int is_owner, Error *error)
         is_stale = 0;
         int status = open_listed(&snapshot, &is_stale, out_dir, steps, count, is_owner, error);
         memory_free(steps);
+        search = count < 0                  ? SNAPSHOT_UNREADABLE
+                 : count == 0               ? SNAPSHOT_NONE
+                 : status == FRAMES_OK      ? SNAPSHOT_FOUND
+                 : status == FRAMES_DAMAGED ? SNAPSHOT_ALL_DAMAGED
+                                            : SNAPSHOT_UNREADABLE;
         if (count == 0) {
             error_set(
                 error,
@@ -213,7 +219,61 @@ Snapshot *snapshot_open_newest(const char *out_dir, int is_owner, Error *error)
                 out_dir, count);
         }
     }
+    if (found) {
+        *found = search;
+    }
     return snapshot;
+}
+
+static int is_same_file(const char *path, const char *other)
+{
+    struct stat one, two;
+    return other && stat(path, &one) == 0 && stat(other, &two) == 0 && one.st_dev == two.st_dev &&
+           one.st_ino == two.st_ino;
+}
+
+/* 0, or -1 with *error. */
+static int keep_aside(const char *path, Error *error)
+{
+    enum { NAMES_MAX = 1000 };
+    char aside[PATH_BYTES_MAX + 32];
+    for (int i = 1; i <= NAMES_MAX; i++) {
+        snprintf(aside, sizeof(aside), i == 1 ? "%s.aside" : "%s.aside.%d", path, i);
+        if (link(path, aside) == 0) { /* which takes no other file's place, as rename would */
+            return unlink(path) == 0
+                       ? 0
+                       : error_set_system(error, errno, "%s: cannot set aside as %s", path, aside);
+        }
+        int reason = errno;
+        if (reason != EEXIST && !path_exists(aside) && rename(path, aside) == 0) {
+            return 0; /* a file system without links */
+        }
+        if (reason != EEXIST) {
+            return error_set_system(error, reason, "%s: cannot set aside as %s", path, aside);
+        }
+    }
+    return error_set(error, "%s: cannot set aside: %d files have been before; remove some of %s.aside*", path,
+                     NAMES_MAX, path);
+}
+
+int snapshot_set_aside_later(const char *out_dir, int64_t step, const char *kept_path, Error *error)
+{
+    int64_t *steps;
+    int count = snapshot_list(&steps, out_dir, error), moved = 0;
+    int status = count < 0 ? -1 : 0;
+    for (int i = 0; i < count && status == 0 && steps[i] >= step; i++) {
+        char path[PATH_BYTES_MAX];
+        status = snapshot_path(path, out_dir, steps[i], error);
+        if (status == 0 && (steps[i] > step || !is_same_file(path, kept_path))) {
+            status = keep_aside(path, error);
+            moved++;
+        }
+    }
+    memory_free(steps);
+    if (status == 0 && moved > 0) {
+        status = folder_sync(out_dir, error);
+    }
+    return status == 0 ? moved : -1;
 }
 
 int snapshot_prune(const char *out_dir, int keep, int64_t milestone_interval, Error *error)
