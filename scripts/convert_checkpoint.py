@@ -7,8 +7,8 @@
     scripts/convert_checkpoint.py OLD_FOLDER FOLDER           a folder with either, in pieces too
 
 Only weights are converted, as fp32; the optimizer's state is left. Names with `_orig_mod.` (torch.compile)
-or `module.` (DDP) are understood. A vocabulary that nanoGPT has padded to 50,304 is cut to GPT-2's 50,257 tokens;
---keep_padding keeps it. Nothing in the file is run: it is loaded as plain tensors (weights_only).
+or `module.` (DDP) are understood. A vocabulary that nanoGPT has padded to 50,304 is cut to GPT-2's 50,257
+tokens; --keep_padding keeps it. Nothing in the file is run: it is loaded as plain tensors (weights_only).
 
 nanoGPT's models compute the exact GELU, GPT-2's and this program's the tanh approximation: the same weights
 give a loss that differs in the fourth digit or so.
@@ -245,7 +245,7 @@ def main():
     folder.parent.mkdir(parents=True, exist_ok=True)
     write(folder, tensors, shape)
     if cut:
-        print(f"of {NANOGPT_PADDED_TOKENS:,} rows of wte, padded by nanoGPT, GPT-2's {GPT2_TOKENS:,} are kept")
+        print(f"of {NANOGPT_PADDED_TOKENS:,} rows of wte, padded by nanoGPT, {GPT2_TOKENS:,} are kept")
     if kind == "nanoGPT":
         print("nanoGPT computes the exact GELU, train_gpt2 the tanh approximation: losses differ slightly")
     count = sum(tensor.numel() for tensor in tensors.values())
