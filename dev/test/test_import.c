@@ -229,9 +229,16 @@ static void test_paths_that_hold_no_model(void **state)
     check_not_loaded(scratch_write("text", "just some text\n", 15), "found something else");
     int32_t tokens[256] = {20240520, 1, 0};
     check_not_loaded(scratch_write("tokens", tokens, sizeof(tokens)), "found a token file");
+    static const char convert[] =
+        "found a checkpoint of PyTorch; convert it first: scripts/convert_checkpoint.py";
+    check_not_loaded(scratch_write("ckpt.pt", "PK\3\4 and a zip", 14), convert);
+    check_not_loaded(scratch_write("old.bin", "\x80\2\x8a\nl\xfc", 6), convert);
     const char *folder = new_folder();
     folder_create(folder, &error);
     check_not_loaded(folder, "found no model.safetensors");
+    write_text(folder, "pytorch_model.bin", "PK");
+    check_not_loaded(folder,
+                     "found pytorch_model.bin of PyTorch; convert it first: scripts/convert_checkpoint");
     char long_path[PATH_BYTES_MAX + 10];
     memset(long_path, 'x', sizeof(long_path));
     long_path[sizeof(long_path) - 1] = '\0';

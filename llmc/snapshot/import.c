@@ -36,6 +36,13 @@ static int read_beginning(unsigned char beginning[16], const char *path, Error *
     return 0;
 }
 
+/* torch.save writes a zip of pickles; before PyTorch 1.6 it wrote pickles one after another. */
+static int is_pytorch(const unsigned char beginning[16])
+{
+    return memcmp(beginning, "PK\3\4", 4) == 0 ||
+           (beginning[0] == 0x80 && beginning[1] >= 2 && beginning[1] <= 5);
+}
+
 /* Which format a path holds, by content. */
 static int tell_kind(WeightsKind *kind, const char *path, Error *error)
 {
@@ -56,6 +63,12 @@ static int tell_kind(WeightsKind *kind, const char *path, Error *error)
         *kind = WEIGHTS_LLMC;
     } else if (beginning[SAFETENSORS_LENGTH_BYTES] == '{') {
         *kind = WEIGHTS_HUGGING_FACE;
+    } else if (is_pytorch(beginning)) {
+        return error_set(error,
+                         "%s: expected a model (snapshot, Hugging Face folder, model.safetensors or llm.c's "
+                         ".bin), found a checkpoint of PyTorch; convert it first: "
+                         "scripts/convert_checkpoint.py %s FOLDER, then --init_from=FOLDER",
+                         path, path);
     } else {
         return error_set(
             error,

@@ -298,6 +298,16 @@ static int open_folder(HuggingFaceWeights *weights, const char *folder, Error *e
     if (path_exists(index)) {
         return open_index(weights, folder, index, error);
     }
+    static const char *const checkpoints[] = {"ckpt.pt", "pytorch_model.bin", "pytorch_model.bin.index.json"};
+    for (size_t i = 0; i < sizeof(checkpoints) / sizeof(checkpoints[0]); i++) {
+        if (path_join(whole, folder, checkpoints[i], NULL) == 0 && path_exists(whole)) {
+            return error_set(
+                error,
+                "%s: expected config.json and model.safetensors, found %s of PyTorch; convert it "
+                "first: scripts/convert_checkpoint.py %s FOLDER, then --init_from=FOLDER",
+                folder, checkpoints[i], folder);
+        }
+    }
     return error_set(
         error,
         "%s: expected config.json and model.safetensors, found no model.safetensors; save the model with "
