@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The CPU program against llm.c's own train_gpt2.c, on demand: llm.c's Python writes a random model, both
-# programs train it on shards of data_prep/tokenize, and all losses are compared; then llm.c's program reads our
-# export. Not part of `make test`: it needs a clone of llm.c, and Python with torch and numpy.
+# programs train it on shards of data_prep/tokenize, and all losses are compared; then llm.c's program reads
+# our export. Not part of `make test`: it needs a clone of llm.c, and Python with torch and numpy.
 #   PYTHON=python3 PROGRAMS=build/mpi1 dev/test/llmc_losses.sh CLONE TEXT        1.1 MB of text will do
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -28,7 +28,8 @@ ln -s train.bin $data/tiny_shakespeare_train.bin
 ln -s val.bin $data/tiny_shakespeare_val.bin
 
 # Its training windows come in an order of its own: here in file order, as ours with shuffle=false.
-sed 's/\(dataloader_init(&train_loader, train_tokens, B, T, 0, 1, \)1)/\10)/' "$clone/train_gpt2.c" >train_gpt2.c
+sed 's/\(dataloader_init(&train_loader, train_tokens, B, T, 0, 1, \)1)/\10)/' "$clone/train_gpt2.c" \
+    >train_gpt2.c
 ! cmp -s "$clone/train_gpt2.c" train_gpt2.c || { echo "train_gpt2.c: expected a shuffled loader"; exit 1; }
 "${CC:-gcc}" -O3 -march=native -fopenmp -DOMP -I"$clone" -o llmc train_gpt2.c -lm
 ./llmc >llmc.txt
