@@ -218,7 +218,7 @@ answers() { # the accuracy and the mean loss of right endings
 }
 for program in train_gpt2 train_gpt2cu_host train_gpt2cu_checked; do
     run $program swag-$program --dtype=fp32 --init_from=cpu-fp32/step-00000030.snap --eval_only=true \
-        --hellaswag=items.bin
+        --val_data="$training/tokens.bin" --eval_iters=1 --hellaswag=items.bin
     paste -d' ' <(answers swag-train_gpt2) <(answers swag-$program) >stdout
     [ $code -eq 0 ] && awk -v bound=${bounds_fp32[0]} '
         { d = ($2 - $4) / $2; exit !(NF == 4 && NR == 1 && $1 == $3 && d < bound && -d < bound) }' stdout
