@@ -31,6 +31,7 @@ work=$CLUSTER_WORK
 cd "$work" || exit 1
 cp "$PROGRAMS/train_gpt2" . && cp -r "$root/scripts" . || exit 1
 . "$root/dev/test/tap.bash"
+[ "$TEST_TIME_SCALE" -le 4 ] || TEST_TIME_SCALE=4 # an hour for what hangs is no use
 for name in $(compgen -v SLURM) $(compgen -v OMPI) RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT; do
     unset "$name"
 done
@@ -55,11 +56,13 @@ make_nodes() {
     done
 }
 
-# on NODE COMMAND...: there.
+# on NODE COMMAND...: there. begin_on is the same in the background, with the command's own process id in $!.
 on() {
-    local node=$1
-    shift
-    nsenter --net=/run/netns/"$node" --uts=/run/uts/"$node" "$@"
+    nsenter --net=/run/netns/"$1" --uts=/run/uts/"$1" "${@:2}"
+}
+
+begin_on() {
+    nsenter --net=/run/netns/"$1" --uts=/run/uts/"$1" "${@:2}" &
 }
 
 cut_node() { # NODE: nothing reaches it any more, and nobody is told
@@ -70,12 +73,12 @@ mend_node() {
     ip link set "veth${1#node}" up
 }
 
-# The ranks of out_dir $1, on whichever node: their process ids.
+# The ranks that were started with the argument $1, on whichever node: their process ids.
 ranks_of() {
     local file
     for file in /proc/[0-9]*/cmdline; do
         [ "$(readlink "${file%cmdline}exe")" = "$work/train_gpt2" ] && tr '\0' '\n' <"$file" |
-            grep -qx -- "--out_dir=$1" && echo "${file//[!0-9]/}"
+            grep -qxF -- "$1" && echo "${file//[!0-9]/}"
     done 2>/dev/null
 }
 
@@ -101,6 +104,7 @@ check_interval = 100
 dtype = fp32
 threads = 1
 comm_timeout = $(scaled 15)
+heartbeat_timeout = $(scaled 5)
 END
 
 # until_true SECONDS COMMAND...: seconds of a quiet machine. 1 when it does not become true.

@@ -66,7 +66,7 @@ fi
 
 # ---- jobs that go on ---------------------------------------------------------------------------------------
 until_true 60 has_made 120 killed
-kill -KILL "$(ranks_of killed | tail -n 1)"
+kill -KILL "$(ranks_of killed.conf | tail -n 1)"
 finish "$killed" killed "a rank is killed: back into the queue, and on"
 finish "$limit" "time limit" "the time limit comes: snapshot, back into the queue, and on"
 finish "$batch" batch "--signal=B:TERM, which only the script gets: the same"
