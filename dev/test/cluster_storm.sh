@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# One run of 2,000 updates, and 100 random events that happen to it: ranks are killed, stopped and told to end,
-# nodes are cut off, jobs requeued, agents and launchers killed. Slurm, torchrun and mpirun start it in turn. It
-# has to end by itself, in the weights of an undisturbed run. On demand; half an hour and more.
+# One run of 2,000 updates, and 100 random events that happen to it: ranks are killed, stopped and told to
+# end, nodes are cut off, jobs requeued, agents and launchers killed. Slurm, torchrun and mpirun start it in
+# turn. It has to end by itself, in the weights of an undisturbed run. On demand; half an hour and more.
 #   make train_gpt2 && TORCHRUN=venv/bin/torchrun dev/test/cluster_storm.sh [EVENTS [SEED]]      prints TAP
 # Exit code 77 where namespaces, Slurm or torchrun cannot be had.
 set -u
@@ -30,7 +30,7 @@ newest_step() {
     find storm -name 'step-*.snap' 2>/dev/null | sort | tail -n 1 | tr -dc '0-9' | sed 's/^0*//'
 }
 
-# ---- launchers: begin_L; keep_L does what an operator or a service manager would; end_L; hit_L ------------------
+# ---- launchers: begin, keep (what an operator or a service manager would do), end, hit -----------------------
 begin_slurm() {
     job=$(submit --nodes=2-3 --ntasks-per-node=2 storm.conf)
 }
