@@ -30,9 +30,9 @@ newest_step() {
     find storm -name 'step-*.snap' 2>/dev/null | sort | tail -n 1 | tr -dc '0-9' | sed 's/^0*//'
 }
 
-# ---- launchers: begin, keep (what an operator or a service manager would do), end, hit -----------------------
+# ---- launchers: begin, keep (what an operator would do), end, hit --------------------------------------------
 begin_slurm() {
-    job=$(submit --nodes=2-3 --ntasks-per-node=2 storm.conf)
+    job=$(submit --nodes=2 --ntasks-per-node=2 storm.conf)
 }
 keep_slurm() {
     has_state "$job" RUNNING || has_state "$job" PENDING || has_state "$job" COMPLETING || is_done storm ||
@@ -93,9 +93,10 @@ one_rank() {
     ranks_of storm.conf | shuf -n 1 --random-source=<(yes $RANDOM)
 }
 
-event() { # LAUNCHER
-    local kinds=(kill kill stop term term cut hit) node
+event() { # LAUNCHER; 1 when it met nothing
+    local kinds=(kill kill stop stop term term cut hit) node
     kind=${kinds[RANDOM % ${#kinds[@]}]}
+    [ "$(ranks_of storm.conf | wc -l)" -gt 1 ] || return 1
     case $kind in
     kill) kill -KILL "$(one_rank)" ;;
     stop) kill -STOP "$(one_rank)" ;;
@@ -110,10 +111,12 @@ event() { # LAUNCHER
     esac 2>/dev/null
 }
 
-# progressed: a snapshot since the last event, or the end.
+# progressed: a snapshot and an update since the last event, or the end.
 progressed() {
+    local newest
     keep_"$launcher"
-    is_done storm || [ "$(newest_step)" -gt "$last_step" ]
+    newest=$(newest_step)
+    is_done storm || { [ "$newest" -gt "$last_step" ] && has_made $((newest + 1)) storm; }
 }
 
 launchers=(slurm torchrun mpirun)
@@ -128,7 +131,7 @@ while ! is_done storm && [ $status -eq 0 ]; do
         ! is_done storm && [ $status -eq 0 ] || break
         last_step=$(newest_step)
         [ $events -lt "$events_max" ] || continue
-        event $launcher
+        event $launcher || continue
         events=$((events + 1))
         counts[$launcher-$kind]=$((${counts[$launcher-$kind]:-0} + 1))
         echo "# $((SECONDS - started_s)) s, event $events: $launcher, $kind, at snapshot $last_step"
