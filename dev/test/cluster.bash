@@ -117,16 +117,19 @@ until_true() {
     done
 }
 
+# How many updates a run has made; what a killed one lost is in the log twice.
+updates() { # FOLDER
+    local last
+    last=$(grep '"event":"step"' "$1/log.jsonl" 2>/dev/null | tail -n 1)
+    [[ $last =~ \"iter\":([0-9]+) ]] && echo $((BASH_REMATCH[1] + 1)) || echo 0
+}
+
 has_made() { # UPDATES FOLDER
-    [ "$(grep -c '"event":"step"' "$2/log.jsonl")" -ge "$1" ]
+    [ "$(updates "$2")" -ge "$1" ]
 }
 
 has_more_than() { # UPDATES FOLDER
     has_made $(($1 + 1)) "$2"
-}
-
-updates() {
-    grep -c '"event":"step"' "$1/log.jsonl" 2>/dev/null
 }
 
 # The hash of the weights at the end of the run in folder $1, if it is done.

@@ -30,7 +30,7 @@ newest_step() {
     find storm -name 'step-*.snap' 2>/dev/null | sort | tail -n 1 | tr -dc '0-9' | sed 's/^0*//'
 }
 
-# ---- launchers: begin, keep (what an operator would do), end, hit --------------------------------------------
+# ---- launchers: begin, keep (what an operator would do), end, hit ------------------------------------------
 begin_slurm() {
     job=$(submit --nodes=2 --ntasks-per-node=2 storm.conf)
 }

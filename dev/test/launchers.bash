@@ -42,6 +42,9 @@ END
     for node in "${nodes[@]}"; do
         begin_on "$node" python3 -m http.server 8022 >/dev/null 2>&1
     done
+    for node in "${nodes[@]}"; do
+        until_true 60 on "$node" bash -c "exec 3<>/dev/tcp/$node/8022"
+    done
 }
 
 # supervise_mpirun FOLDER OPTIONS...: two ranks a host, in the background; the supervisor's number in $!.
