@@ -16,7 +16,7 @@ begin_hosts
 begin_run storm
 cat >>storm.conf <<END
 max_iters = 2000
-n_embd = 64
+n_embd = 96
 block_size = 64
 batch_size = 6
 snapshot_interval = 5
@@ -25,6 +25,9 @@ heartbeat_timeout = 5
 comm_timeout = 20
 join_timeout = 60
 END
+
+./train_gpt2 storm.conf --out_dir=whole --snapshot_interval=0 >stdout 2>stderr &
+whole=$!
 
 newest_step() {
     find storm -name 'step-*.snap' 2>/dev/null | sort | tail -n 1 | tr -dc '0-9' | sed 's/^0*//'
@@ -35,8 +38,10 @@ begin_slurm() {
     job=$(submit --nodes=2 --ntasks-per-node=2 storm.conf)
 }
 keep_slurm() {
-    has_state "$job" RUNNING || has_state "$job" PENDING || has_state "$job" COMPLETING || is_done storm ||
-        begin_slurm # given up
+    has_state "$job" PENDING # which lets it start
+    if has_state "$job" FAILED && ! is_done storm; then
+        begin_slurm # it was given up
+    fi
 }
 end_slurm() {
     scancel "$job"
@@ -149,8 +154,7 @@ until_true 600 ends_now || status=1
 for one in "${!counts[@]}"; do
     echo "# $one: ${counts[$one]}"
 done
-sed -e '/^max_iters/d' storm.conf >whole.conf
-./train_gpt2 whole.conf --max_iters=2000 --out_dir=whole --snapshot_interval=0 >stdout 2>stderr
+wait $whole
 expected=$(weights_of whole)
 [ $events -eq "$events_max" ]
 result $? "$events events of $events_max came before the end"
