@@ -43,7 +43,9 @@ started_s=$SECONDS
 nodes=(node1 node2 node3)
 make_nodes() {
     local n
-    mount --make-rprivate / && mount -t tmpfs none /run && mkdir -p /run/netns /run/uts || return 1
+    # /dev/shm too: MPI's segments have the names of node and job, which another test may have as well
+    mount --make-rprivate / && mount -t tmpfs none /run && mount -t tmpfs none /dev/shm || return 1
+    mkdir -p /run/netns /run/uts
     printf '127.0.0.1 localhost\n10.77.0.254 controller\n' >hosts
     printf '10.77.0.%d node%d\n' 1 1 2 2 3 3 >>hosts
     mount --bind hosts /etc/hosts && hostname controller && ip link set lo up || return 1
