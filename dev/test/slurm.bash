@@ -98,7 +98,9 @@ begin_job() {
 }
 
 is_back() { # JOB
-    grep -q 'back into the queue' "slurm-$1.out" && [[ $(job "$1") == *JobState=PENDING* ]]
+    local found
+    found=$(job "$1")
+    [[ $found == *JobState=PENDING* && $found != *Restarts=0* ]]
 }
 
 # finish JOB FOLDER NAME: once the job is back in the queue it goes on for 100 updates, and ends by itself in

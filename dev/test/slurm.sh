@@ -47,7 +47,7 @@ gone=$(begin_job gone --nodes=1)
 until_true 60 has_made 20 gone
 scancel "$gone"
 await_job 60 "$gone" CANCELLED && is_saved gone && [[ $(job "$gone") == *Restarts=0* ]] &&
-    grep -q 'the job was cancelled and is not put back' "slurm-$gone.out"
+    grep -q 'does not put the job back' "slurm-$gone.out"
 result $? "scancel: a snapshot, and the job stays cancelled"
 wrong=$(submit --nodes=1 --ntasks-per-node=2 run.conf --max_iters=10 --out_dir=gone --n_layer=3)
 await_job 60 "$wrong" FAILED && [[ $(job "$wrong") == *ExitCode=1:0* && $(job "$wrong") == *Restarts=0* ]]
@@ -66,16 +66,16 @@ fi
 
 # ---- jobs that go on ---------------------------------------------------------------------------------------
 until_true 60 has_made 120 killed
-kill -KILL "$(ranks_of killed | tail -n 1)"
+kill -KILL "$(ranks_of killed.conf | tail -n 1)"
 finish "$killed" killed "a rank is killed: back into the queue, and on"
 finish "$limit" "time limit" "the time limit comes: snapshot, back into the queue, and on"
 finish "$batch" batch "--signal=B:TERM, which only the script gets: the same"
 
-cut=$(begin_job cut --nodes=2-3)
+cut=$(begin_job cut --nodes=2)
 until_true 60 has_made 120 cut
 lost=$(scontrol show hostnames "$(squeue -h -j "$cut" -o %N)" | tail -n 1)
 cut_node "$lost"
-finish "$cut" cut "$lost is cut off: the others end, and the job goes on without it"
+finish "$cut" cut "$lost is cut off: the others end, and the job goes on elsewhere"
 mend_node "$lost"
 
 echo "# $((SECONDS - started_s)) seconds"
