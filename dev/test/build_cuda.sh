@@ -39,7 +39,8 @@ for gpu in sm_80 sm_90a sm_120; do
     echo "$gpu: $kernels kernels, $spilling of them spill"
     [ "$kernels" -ge 30 ] || status=1
 done
-if awk '$2 > 0 { print "spills " $2 " bytes: " $3 " on " $1; bad = 1 } END { exit !bad }' "$folder/spills"; then
+if awk '$2 > 0 { print "spills " $2 " bytes: " $3 " on " $1; bad = 1 }
+    END { exit !bad }' "$folder/spills"; then
     status=1
 fi
 
