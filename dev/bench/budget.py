@@ -5,6 +5,7 @@
     dev/bench/budget.py --gpu=a100 --B=24 --model=gpt2-medium --slots=8
     dev/bench/budget.py --before                    the kernels before what dev/notes/cuda.md counts
     dev/bench/budget.py --each                      each kernel, not their groups
+    dev/bench/budget.py --bgrad                     as if cuBLASLt summed fc's bias gradient: not known
 
 No GPU has measured any of this. Operations and bytes are counted: each input read once, each output written
 once, unless a kernel is known to do more. What share of its bound a kernel reaches is assumed (SHARES): a
@@ -15,10 +16,11 @@ from collections import namedtuple
 
 # Dense bf16 operations and bytes a second, as the makers' data sheets give them. products: the share of it
 # that cuBLASLt's products reach on average. mma: the share that mma.sync can reach, which attention uses.
-Gpu = namedtuple("Gpu", "name flops bandwidth products mma")
-GPUS = {"h100": Gpu("H100 SXM", 989e12, 3.35e12, 0.616, 0.62),
-        "h200": Gpu("H200 SXM", 989e12, 4.8e12, 0.616, 0.62),
-        "a100": Gpu("A100 80 GB SXM", 312e12, 2.04e12, 0.68, 1.0)}
+# has_gelu: GELU is part of cuBLASLt's products (by rule from sm_90 on), not kernels of our own.
+Gpu = namedtuple("Gpu", "name flops bandwidth products mma has_gelu")
+GPUS = {"h100": Gpu("H100 SXM", 989e12, 3.35e12, 0.616, 0.62, True),
+        "h200": Gpu("H200 SXM", 989e12, 4.8e12, 0.616, 0.62, True),
+        "a100": Gpu("A100 80 GB SXM", 312e12, 2.04e12, 0.68, 1.0, False)}
 Shape = namedtuple("Shape", "L C NH")
 MODELS = {"gpt2": Shape(12, 768, 12), "gpt2-medium": Shape(24, 1024, 16), "gpt2-large": Shape(36, 1280, 20),
           "gpt2-xl": Shape(48, 1600, 25)}
@@ -28,7 +30,8 @@ V, VP = 50257, 50304
 # mma.sync's rate, and of the five products of backward that are needed, not of the seven that are made.
 SHARES = {"attention forward": (0.373, 0.403), "attention backward": (0.298, 0.325),
           "layer norm forward": (0.82, 0.85), "layer norm backward": (0.72, 0.82),
-          "classifier": (0.895, 0.895), "bias gradients": (0.81, 0.81), "embeddings": (0.82, 0.82),
+          "GELU": (0.82, 0.82), "classifier": (0.895, 0.895),
+          "bias gradients": (0.81, 0.81), "embeddings": (0.82, 0.82),
           "norm, AdamW": (0.80, 0.80), "exact fold": (0.82, 0.82)}
 SECOND_STAGE_US = (7.0, 3.0)       # a launch that adds up what blocks have summed
 FREQUENT_TOKEN_MS = (0.6, 0.0)     # one block sums all rows of a token that is 5% of 65,536
@@ -76,7 +79,17 @@ def attention(gpu, group, calls, flops, moved, is_before):
     return Kernel(group, group, calls, flops, moved, 1e3 * flops / rate / SHARES[group][not is_before], bound)
 
 
-def kernels(gpu, shape, B, T, slots, is_before):
+def gelu(gpu, shape, E, is_before, has_sums):
+    """Of our own: forward, and backward with the sums of fc's bias gradient. Where cuBLASLt's products have
+    GELU, these sums are a pass, unless it sums too."""
+    if not is_before and not gpu.has_gelu:
+        yield streaming(gpu, "GELU", "forward", shape.L, 16 * E, is_before)
+        yield streaming(gpu, "GELU", "backward, with sums", shape.L, 24 * E, is_before)
+    elif is_before or not has_sums:
+        yield streaming(gpu, "bias gradients", "fc", shape.L, 8 * E, is_before)
+
+
+def kernels(gpu, shape, B, T, slots, is_before, has_sums):
     """Of one slot; then of the update, whose calls are those of a step."""
     L, C = shape.L, shape.C
     rows = B * T
@@ -90,10 +103,9 @@ def kernels(gpu, shape, B, T, slots, is_before):
     found.append(streaming(gpu, "layer norm forward", "the first", 1, 6 * E, is_before))
     found.append(streaming(gpu, "layer norm backward", "of a block", 2 * L - 1, 16 * E, is_before))
     found.append(streaming(gpu, "layer norm backward", "the last and the first", 1, 26 * E, is_before))
-    for name, width, is_own in (("fc", 4, True), ("qkv", 3, is_before), ("proj", 1, is_before),
-                                ("fcproj", 1, is_before)):
-        if is_own:
-            found.append(streaming(gpu, "bias gradients", name, L, 2 * width * E, is_before))
+    found += gelu(gpu, shape, E, is_before, has_sums)
+    for name, width in (("qkv", 3), ("proj", 1), ("fcproj", 1)) if is_before else ():
+        found.append(streaming(gpu, "bias gradients", name, L, 2 * width * E, is_before))
     passes = 3 if is_before else 2
     found.append(streaming(gpu, "classifier", "classifier", 1, 2.0 * passes * rows * VP, is_before))
     calls = 2 * (2 * L + 1) + 4 * L if is_before else (2 * L + 1) + 3 * L + 1
@@ -112,8 +124,8 @@ def kernels(gpu, shape, B, T, slots, is_before):
     return found, [update, Kernel("gaps", "gaps", 1, 0.0, 0.0, GAPS_MS, 0.0)]
 
 
-def step_of(gpu, shape, B, T, slots, is_before):
-    slot, update = kernels(gpu, shape, B, T, slots, is_before)
+def step_of(gpu, shape, B, T, slots, is_before, has_sums):
+    slot, update = kernels(gpu, shape, B, T, slots, is_before, has_sums)
     return [kernel._replace(calls=kernel.calls * slots) for kernel in slot] + update
 
 
@@ -152,6 +164,7 @@ def main():
     parser.add_argument("--slots", type=int, default=1, help="micro-batches of a step on this GPU")
     parser.add_argument("--before", action="store_true")
     parser.add_argument("--each", action="store_true")
+    parser.add_argument("--bgrad", action="store_true")
     arguments = parser.parse_args()
     gpu, shape = GPUS[arguments.gpu], MODELS[arguments.model]
     if min(arguments.B, arguments.T, arguments.slots) < 1:
@@ -159,7 +172,8 @@ def main():
     print("%s on %s, B %d, T %d, %d slot%s a step, bf16%s: on paper, no GPU has measured it" %
           (arguments.model, gpu.name, arguments.B, arguments.T, arguments.slots,
            "" if arguments.slots == 1 else "s", ", the kernels of before" if arguments.before else ""))
-    found = step_of(gpu, shape, arguments.B, arguments.T, arguments.slots, arguments.before)
+    found = step_of(gpu, shape, arguments.B, arguments.T, arguments.slots, arguments.before,
+                    arguments.bgrad)
     total = print_table(found if arguments.each else groups_of(found))
     print("%s tokens a second" % format(int(1e3 * arguments.slots * arguments.B * arguments.T / total), ","))
 

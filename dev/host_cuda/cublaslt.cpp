@@ -417,7 +417,8 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t de
         parts <= product.k &&
         scheme == (parts > 1 ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : CUBLASLT_REDUCTION_SCHEME_NONE);
     bool is_left_out =
-        product.epilogue != CUBLASLT_EPILOGUE_DEFAULT && setting("HOST_CUDA_EPILOGUES", 1) == 0;
+        (product.epilogue != CUBLASLT_EPILOGUE_DEFAULT && setting("HOST_CUDA_EPILOGUES", 1) == 0) ||
+        ((product.epilogue & 16) && setting("HOST_CUDA_BGRAD", 1) == 0);
     if (!is_known || is_left_out || setting("HOST_CUDA_PRODUCTS", 1) == 0) {
         result->state = CUBLAS_STATUS_NOT_SUPPORTED;
     }

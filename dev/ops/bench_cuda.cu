@@ -146,9 +146,24 @@ static void add_layer(Operations *list, Matmuls *matmuls, const char *name, int 
     Tensor out = random_tensor((int64_t)rows * outputs, DTYPE_BF16);
     Tensor before = random_tensor((int64_t)rows * std::max(inputs, outputs), DTYPE_BF16);
     Tensor d_inp = random_tensor((int64_t)rows * inputs, DTYPE_BF16);
-    Matmul forward = {out, inp, weight, rows, outputs, inputs, 0, 1, 0, MATMUL_BIAS, NULL, before.data};
+    Matmul forward = {}, d_input = {};
+    forward.out = out;
+    forward.a = inp;
+    forward.b = weight;
+    forward.M = rows;
+    forward.N = outputs;
+    forward.K = inputs;
+    forward.is_b_transposed = 1;
+    forward.epilogue = MATMUL_BIAS;
     forward.bias = random_tensor(outputs, DTYPE_BF16).data;
-    Matmul d_input = {d_inp, d_out, weight, rows, inputs, outputs, 0, 0, 0, MATMUL_PLAIN, NULL, before.data};
+    forward.before = before.data;
+    d_input.out = d_inp;
+    d_input.a = d_out;
+    d_input.b = weight;
+    d_input.M = rows;
+    d_input.N = inputs;
+    d_input.K = outputs;
+    d_input.before = before.data;
     Matmul d_weight = {};
     d_weight.out = random_tensor((int64_t)outputs * inputs, DTYPE_FP32);
     d_weight.a = d_out;
@@ -160,7 +175,9 @@ static void add_layer(Operations *list, Matmuls *matmuls, const char *name, int 
     if (strcmp(name, "fc") == 0) {
         forward.epilogue = MATMUL_BIAS_GELU;
     } else if (strcmp(name, "fcproj") == 0) {
-        d_input.epilogue = MATMUL_GELU_BACKWARD;
+        d_input.epilogue = MATMUL_GELU_BACKWARD_BIAS;
+        d_input.d_bias = random_floats(inputs);
+        d_input.bias_partial = random_floats(matmul_bias_partial_count(rows, inputs));
     } else if (strcmp(name, "lm_head") == 0) { /* chunk by chunk */
         forward.epilogue = MATMUL_PLAIN;
         d_weight.accumulates = 1;
@@ -300,7 +317,10 @@ static void add_elements(Operations *list, const Settings &s)
     list->push_back({"GELU backward", 0, 6.0 * (double)wide, 0,
                      [=](cudaStream_t stream) { gelu_backward(b, a, wide, stream); }});
     float *sums = random_floats(4 * s.C), *partial = random_floats(column_partial_count(rows, 4 * s.C));
-    list->push_back({"column sums of 4C", LAYERS, 2.0 * (double)wide, 0,
+    list->push_back({"GELU backward with sums", 0, 6.0 * (double)wide, 0, [=](cudaStream_t stream) {
+                         gelu_backward_bias(sums, b, a, rows, 4 * s.C, 0, partial, stream);
+                     }});
+    list->push_back({"column sums of 4C", 0, 2.0 * (double)wide, 0,
                      [=](cudaStream_t stream) { column_sums(sums, a, rows, 4 * s.C, 0, partial, stream); }});
     LossFold loss = {(int64_t *)device_bytes(GRADIENT_TAIL * sizeof(int64_t)), random_floats(rows), rows, 1};
     CUDA_CHECK(cudaMemset(loss.tail, 0, GRADIENT_TAIL * sizeof(int64_t)));

@@ -68,6 +68,7 @@ static void launch_rest(DType type)
     Tensor none = {NULL, type};
     gelu_forward(none, none, 4 * ROWS, 0);
     gelu_backward(none, none, 4 * ROWS, 0);
+    gelu_backward_bias(NULL, none, none, ROWS, 3072, 0, NULL, 0);
     column_sums(NULL, none, ROWS, 3072, 0, NULL, 0);
     column_sums(NULL, none, ROWS, 3071, 0, NULL, 0);
     for (int C : {768, 767}) {

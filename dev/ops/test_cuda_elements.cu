@@ -176,6 +176,48 @@ static void test_gelu(void **state)
     }
 }
 
+static void check_gelu_with_sums(int rows, int columns, DType type, int accumulates)
+{
+    char where[120];
+    size_t count = (size_t)rows * (size_t)columns;
+    Floats x = normal_values(count, 2, 1), d = normal_values(count, 1, 2), d_alone = d;
+    Floats old = normal_values((size_t)columns, 1, 3);
+    DeviceTensor d_x(&x, type), d_d(&d, type), d_again(&d_alone, type);
+    Device<float> sums(accumulates ? old : Floats((size_t)columns, NAN));
+    Device<float> partial((size_t)column_partial_count(rows, columns));
+    gelu_backward(d_again.tensor, d_x.tensor, (int64_t)count, 0);
+    gelu_backward_bias(sums.data, d_d.tensor, d_x.tensor, rows, columns, accumulates, partial.data, 0);
+    snprintf(where, sizeof(where), "%d x %d, %s, accumulates %d", rows, columns, type_name(type),
+             accumulates);
+    check_same(where, "d", d_d.read(), d_again.read());
+    Expected e((size_t)columns);
+    for (size_t column = 0; column < (size_t)columns; column++) {
+        double sum = accumulates ? old[column] : 0, size = fabs(sum), error = 0;
+        for (size_t i = column; i < count;
+             i += (size_t)columns) { /* what is summed was not rounded to bf16 */
+            double gelu, gelu_error, slope, slope_error;
+            gelu_in_double(x[i], &gelu, &gelu_error, &slope, &slope_error);
+            sum += d[i] * slope;
+            size += fabs(d[i] * slope);
+            error += fabs(d[i]) * (slope_error + U * fabs(slope));
+        }
+        e.set(column, sum, error + U * (rows + 1) * size);
+    }
+    check_tensor(where, "sums over rows", sums.read(), e);
+}
+
+static void test_gelu_with_sums(void **state)
+{
+    (void)state;
+    for (DType type : {DTYPE_FP32, DTYPE_BF16}) {
+        for (int accumulates : {0, 1}) {
+            check_gelu_with_sums(1, 4, type, accumulates);
+            check_gelu_with_sums(7, 12, type, accumulates);
+            check_gelu_with_sums(COLUMN_ROWS + 3, 260, type, accumulates);
+        }
+    }
+}
+
 /* The last four of 4n + 1 elements would lie beyond the tensor's end. */
 static void test_gelu_refuses_broken_fours(void **state)
 {
@@ -276,9 +318,13 @@ int main(void)
 {
     classifier_prepare(CLASSIFIER_BYTES[1]);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_classifier),  cmocka_unit_test(test_classifier_shows_what_is_not_finite),
-        cmocka_unit_test(test_gelu),        cmocka_unit_test(test_gelu_refuses_broken_fours),
-        cmocka_unit_test(test_column_sums), cmocka_unit_test(test_parts_of_columns),
+        cmocka_unit_test(test_classifier),
+        cmocka_unit_test(test_classifier_shows_what_is_not_finite),
+        cmocka_unit_test(test_gelu),
+        cmocka_unit_test(test_gelu_with_sums),
+        cmocka_unit_test(test_gelu_refuses_broken_fours),
+        cmocka_unit_test(test_column_sums),
+        cmocka_unit_test(test_parts_of_columns),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

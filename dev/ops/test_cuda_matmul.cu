@@ -7,8 +7,8 @@
 #include "llmc/base/clock.h"
 #include "llmc/compute/cuda/cuda_model.cuh"
 
-static const char *const epilogue_names[MATMUL_EPILOGUES] = {"plain", "bias", "bias and GELU",
-                                                             "GELU backward"};
+static const char *const epilogue_names[MATMUL_EPILOGUES] = {
+    "plain", "bias", "bias and GELU", "GELU backward", "GELU backward and sums of rows"};
 
 struct Case {
     int M, N, K;
@@ -16,14 +16,16 @@ struct Case {
     int is_a_transposed, is_b_transposed, accumulates;
     MatmulEpilogue epilogue;
     int shift; /* elements before each matrix */
+    int adds_d_bias;
 };
 
 struct Operands {
     Floats a, b, bias, before, out; /* as the device has them: rounded */
+    Floats d_bias;
 };
 
 struct ProductExpected {
-    Expected out, before;
+    Expected out, before, d_bias;
 };
 
 static double gelu_tanh(double x)
@@ -91,7 +93,7 @@ static void expect_element(ProductExpected *e, const Case *c, const Operands *in
         error = 1.13 * error + 8 * u * (1 + fabs(sum)) + gelu_error(c, sum);
         sum = gelu(sum);
     }
-    if (c->epilogue == MATMUL_GELU_BACKWARD) {
+    if (c->epilogue >= MATMUL_GELU_BACKWARD) {
         double slope = gelu_slope(in->before[i]);
         error = fabs(slope) * error + 16 * u * fabs(sum) + gelu_slope_error(c, in->before[i]) * fabs(sum);
         sum *= slope;
@@ -102,9 +104,18 @@ static void expect_element(ProductExpected *e, const Case *c, const Operands *in
 static ProductExpected expect_product(const Case *c, const Operands *in)
 {
     size_t count = (size_t)c->M * c->N;
-    ProductExpected e = {Expected(count), Expected(count)};
+    ProductExpected e = {Expected(count), Expected(count), Expected((size_t)c->N)};
     for (size_t i = 0; i < count; i++) {
         expect_element(&e, c, in, i / (size_t)c->N, i % (size_t)c->N);
+    }
+    for (size_t n = 0; n < (size_t)c->N; n++) { /* of elements that are rounded, or not yet */
+        double sum = c->adds_d_bias ? in->d_bias[n] : 0, size = fabs(sum), error = 0;
+        for (size_t i = n; i < count; i += (size_t)c->N) {
+            sum += e.out.value[i];
+            size += fabs(e.out.value[i]);
+            error += e.out.bound[i];
+        }
+        e.d_bias.set(n, sum, error + FP32_ROUNDING * (c->M + 1) * (size + error));
     }
     return e;
 }
@@ -120,9 +131,12 @@ static void run_product(Matmuls *matmuls, const Case *c, Operands *in, const cha
     if (!c->accumulates) { /* must not be read */
         CUDA_CHECK(cudaMemset(out.bytes.data, 0xff, out.bytes.count));
     }
-    Matmul product = {out.tensor,     a.tensor,    b.tensor,           c->M,
-                      c->N,           c->K,        c->is_a_transposed, c->is_b_transposed,
-                      c->accumulates, c->epilogue, bias.tensor.data,   before.tensor.data};
+    Device<float> d_bias(c->adds_d_bias ? in->d_bias : Floats((size_t)c->N, NAN));
+    Device<float> partial((size_t)matmul_bias_partial_count(c->M, c->N));
+    Matmul product = {out.tensor,     a.tensor,       b.tensor,           c->M,
+                      c->N,           c->K,           c->is_a_transposed, c->is_b_transposed,
+                      c->accumulates, c->epilogue,    bias.tensor.data,   before.tensor.data,
+                      d_bias.data,    c->adds_d_bias, partial.data};
     matmul(matmuls, &product, 0);
     if (found->empty()) { /* the plan is remembered now, but not where its operands were */
         *found = out.read();
@@ -135,6 +149,9 @@ static void run_product(Matmuls *matmuls, const Case *c, Operands *in, const cha
     if (c->epilogue == MATMUL_BIAS_GELU) {
         check_tensor(where, "before", before.read(), e.before);
     }
+    if (c->epilogue == MATMUL_GELU_BACKWARD_BIAS) {
+        check_tensor(where, "sums of rows", d_bias.read(), e.d_bias);
+    }
 }
 
 static void check_product(Matmuls *matmuls, const Case *c)
@@ -142,7 +159,7 @@ static void check_product(Matmuls *matmuls, const Case *c)
     char where[200];
     size_t M = (size_t)c->M, N = (size_t)c->N, K = (size_t)c->K;
     Operands in = {normal_values(M * K, 1, 1), normal_values(K * N, 0.5f, 2), normal_values(N, 1, 3),
-                   normal_values(M * N, 1, 4), normal_values(M * N, 1, 5)};
+                   normal_values(M * N, 1, 4), normal_values(M * N, 1, 5),    normal_values(N, 1, 6)};
     Floats found;
     snprintf(where, sizeof(where), "%d x %d x %d, %s to %s, transposed %d %d, accumulates %d, %s, shift %d",
              c->M, c->N, c->K, type_name(c->in), type_name(c->out), c->is_a_transposed, c->is_b_transposed,
@@ -156,7 +173,7 @@ enum { SHAPES = sizeof(shapes) / sizeof(shapes[0]) };
 
 static Case case_of(const int *shape, DType in, DType out, MatmulEpilogue epilogue)
 {
-    return Case{shape[0], shape[1], shape[2], in, out, 0, 0, 0, epilogue, 0};
+    return Case{shape[0], shape[1], shape[2], in, out, 0, 0, 0, epilogue, 0, 0};
 }
 
 static void check_shapes(Case like)
@@ -198,6 +215,11 @@ static void test_gradient_of_inputs(void **state)
     for (DType type : {DTYPE_FP32, DTYPE_BF16}) {
         check_shapes(case_of(shapes[0], type, type, MATMUL_PLAIN));
         check_shapes(case_of(shapes[0], type, type, MATMUL_GELU_BACKWARD));
+        for (int adds : {0, 1}) {
+            Case c = case_of(shapes[0], type, type, MATMUL_GELU_BACKWARD_BIAS);
+            c.adds_d_bias = adds;
+            check_shapes(c);
+        }
     }
 }
 
@@ -208,6 +230,9 @@ static void test_epilogues_of_our_own(void **state)
     test_forward(state);
     test_gradient_of_inputs(state);
     unsetenv("HOST_CUDA_EPILOGUES");
+    setenv("HOST_CUDA_BGRAD", "0", 1);
+    test_gradient_of_inputs(state);
+    unsetenv("HOST_CUDA_BGRAD");
 }
 
 /* d_weight = or += d_out^T inp, always in fp32. */

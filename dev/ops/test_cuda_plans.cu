@@ -3,6 +3,7 @@
  * ran: a GPU skips this, but for the table of GPUs' peak rates. */
 #include "dev/ops/test_cuda.cuh"
 
+#include <algorithm>
 #include <string>
 
 #include "llmc/base/clock.h"
@@ -21,6 +22,7 @@ static DType type_of(MatmulEpilogue epilogue)
 struct Product {
     Floats a_values, b_values, bias_values, before_values;
     DeviceTensor a, b, bias, before, out;
+    Device<float> d_bias, partial;
     Matmul product;
 
     Product(int M, MatmulEpilogue epilogue)
@@ -28,7 +30,8 @@ struct Product {
           bias_values(normal_values(N, 1, 3)), before_values(normal_values((size_t)M * N, 1, 4)),
           a(&a_values, type_of(epilogue)), b(&b_values, type_of(epilogue)),
           bias(&bias_values, type_of(epilogue)), before(&before_values, type_of(epilogue)),
-          out((size_t)M * N, type_of(epilogue)), product()
+          out((size_t)M * N, type_of(epilogue)), d_bias((size_t)N),
+          partial((size_t)matmul_bias_partial_count(M, N)), product()
     {
         product.out = out.tensor;
         product.a = a.tensor;
@@ -39,6 +42,18 @@ struct Product {
         product.epilogue = epilogue;
         product.bias = bias.tensor.data;
         product.before = before.tensor.data;
+        product.d_bias = d_bias.data;
+        product.bias_partial = partial.data;
+    }
+    /* The output, then sums of rows where the product has them. */
+    Floats read()
+    {
+        Floats found = out.read();
+        if (product.epilogue == MATMUL_GELU_BACKWARD_BIAS) {
+            Floats sums = d_bias.read();
+            found.insert(found.end(), sums.begin(), sums.end());
+        }
+        return found;
     }
 };
 
@@ -72,9 +87,9 @@ static Floats by_rule(int M, MatmulEpilogue epilogue, std::string *notice = NULL
     Product product(M, epilogue);
     Matmuls *matmuls = matmuls_create();
     matmul(matmuls, &product.product, 0);
-    Floats found = product.out.read();
+    Floats found = product.read();
     matmul(matmuls, &product.product, 0); /* the choice is remembered */
-    assert_true(product.out.read() == found);
+    assert_true(product.read() == found);
     if (notice) {
         *notice = matmuls_notice(matmuls) ? matmuls_notice(matmuls) : "";
     }
@@ -91,7 +106,7 @@ static Floats by_timing(int M, MatmulEpilogue epilogue, std::string *plans)
     matmuls_tune(matmuls, clock_ms() + 1e6, 0);
     *plans = matmuls_plans(matmuls);
     matmul(matmuls, &product.product, 0);
-    Floats found = product.out.read();
+    Floats found = product.read();
     matmuls_free(matmuls);
 
     Product again(M, epilogue); /* by what was written down alone */
@@ -99,7 +114,7 @@ static Floats by_timing(int M, MatmulEpilogue epilogue, std::string *plans)
     matmuls_use_plans(matmuls, plans->c_str());
     assert_null(matmuls_notice(matmuls));
     matmul(matmuls, &again.product, 0);
-    assert_true(again.out.read() == found);
+    assert_true(again.read() == found);
     matmuls_free(matmuls);
     return found;
 }
@@ -147,7 +162,7 @@ static void test_refused_algorithms(void **state)
         assert_true(by_rule(40, MATMUL_BIAS, &notice) == parts);
     }
     expect_text(notice, "refuses a product of 40 x 16 x 24");
-    for (MatmulEpilogue epilogue : {MATMUL_BIAS_GELU, MATMUL_GELU_BACKWARD}) {
+    for (MatmulEpilogue epilogue : {MATMUL_BIAS_GELU, MATMUL_GELU_BACKWARD, MATMUL_GELU_BACKWARD_BIAS}) {
         {
             Setting setting("HOST_CUDA_EPILOGUES", 0);
             parts = by_rule(40, epilogue);
@@ -248,6 +263,62 @@ static void test_gelu_of_other_rows_by_timing(void **state)
     }
 }
 
+/* Sums of rows: by the library with GELU's slope, by a pass behind that, by our kernel; told apart by whether
+ * the product, and what is summed, were rounded before. */
+static void test_sums_of_rows_by_rule(void **state)
+{
+    (void)state;
+    needs_host_cuda();
+    const int rows = 3000, many = 33000; /* so many that the order of sums shows */
+    const MatmulEpilogue epilogue = MATMUL_GELU_BACKWARD_BIAS;
+    const ptrdiff_t elements = (ptrdiff_t)rows * N;
+    Floats whole = by_rule(rows, epilogue), pass, kernel;
+    {
+        Setting setting("HOST_CUDA_BGRAD", 0);
+        pass = by_rule(rows, epilogue);
+    }
+    {
+        Setting setting("HOST_CUDA_CAPABILITY", 80);
+        kernel = by_rule(rows, epilogue);
+    }
+    assert_true(std::equal(whole.begin(), whole.begin() + elements, pass.begin()) && whole != pass);
+    assert_true(by_rule(rows, MATMUL_GELU_BACKWARD) == Floats(pass.begin(), pass.begin() + elements));
+    assert_false(std::equal(pass.begin(), pass.begin() + elements, kernel.begin()));
+    Setting none("HOST_CUDA_EPILOGUES", 0);
+    assert_true(by_rule(rows, epilogue) == kernel);
+    unsetenv("HOST_CUDA_EPILOGUES");
+    Floats of_many = by_rule(many, epilogue);
+    Setting setting("HOST_CUDA_GELU_ROWS", 32768); /* many rows as 32,768 */
+    assert_true(by_rule(many, epilogue) == of_many);
+}
+
+/* A pass is timed with the library's GELU that it follows, our kernel with the product before it. */
+static void test_sums_of_rows_by_timing(void **state)
+{
+    (void)state;
+    needs_host_cuda();
+    const int rows = 1000;
+    const MatmulEpilogue epilogue = MATMUL_GELU_BACKWARD_BIAS;
+    Floats kernel;
+    std::string plans;
+    Setting prefers("HOST_CUDA_PREFERS", 1);
+    {
+        Setting setting("HOST_CUDA_CAPABILITY", 80);
+        kernel = by_rule(rows, epilogue);
+    }
+    {
+        Setting setting("HOST_CUDA_GELU_ROWS", 1); /* the library multiplies by the slope in a second pass */
+        assert_true(by_timing(rows, epilogue, &plans) == kernel);
+        expect_text(plans, " gelu_backward_bias set ");
+        expect_text(plans, " gelu_backward set ");
+        expect_text(plans, " plain set ");
+        assert_int_equal(line_count(plans), 4);
+    }
+    Setting no_sums("HOST_CUDA_BGRAD", 0), twice("HOST_CUDA_GELU_ROWS", 1);
+    assert_true(by_timing(rows, epilogue, &plans) == kernel);
+    assert_int_equal(line_count(plans), 3); /* the product with sums has but one way: in parts */
+}
+
 /* ---- what rates are held against ----------------------------------------------------------------------- */
 
 static void test_peak_flops(void **state)
@@ -297,6 +368,8 @@ int main(void)
         cmocka_unit_test(test_gelu_by_rule),
         cmocka_unit_test(test_own_gelu_by_timing),
         cmocka_unit_test(test_gelu_of_other_rows_by_timing),
+        cmocka_unit_test(test_sums_of_rows_by_rule),
+        cmocka_unit_test(test_sums_of_rows_by_timing),
         cmocka_unit_test(test_peak_flops),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -12,6 +12,7 @@
 typedef struct Found {
     float *logits, *gradients;
     double loss, training_loss;
+    Error notice; /* what the backend has to tell of how it multiplies; empty: nothing */
 } Found;
 
 /* Three versions of one tensor. */
@@ -161,6 +162,11 @@ static int run_backend(Found *found, const Reference *reference, const Backend *
     StepResult result;
     backend->update(model, &nothing, &result);
     found->training_loss = result.loss;
+    ModelFacts facts;
+    backend->describe(&facts, model);
+    if (facts.plans_notice) {
+        error_set(&found->notice, "%s", facts.plans_notice);
+    }
     backend->release(model);
     if (result.is_skipped) {
         return error_set(error,
@@ -173,12 +179,19 @@ static int run_backend(Found *found, const Reference *reference, const Backend *
 
 /* The number of tensors out of tolerance, or -1. */
 static int judge_dtype(const Reference *reference, ExactResult *exact, const Backend *backend, DType dtype,
-                       Error *error)
+                       int *has_told, Error *error)
 {
     size_t logits = (size_t)reference->B * (size_t)reference->T * (size_t)reference->table.shape.vocab_size;
     Found found = {memory_alloc(logits, sizeof(float), "logits"),
-                   memory_alloc((size_t)reference->table.arena_count, sizeof(float), "gradients"), 0, 0};
+                   memory_alloc((size_t)reference->table.arena_count, sizeof(float), "gradients"),
+                   0,
+                   0,
+                   {.text = ""}};
     int failed = run_backend(&found, reference, backend, dtype, error);
+    if (found.notice.text[0] && !*has_told) {
+        printf("  notice: %s\n", found.notice.text);
+        *has_told = 1;
+    }
     if (!failed) {
         failed = compare_all(reference, &found, exact, dtype);
     }
@@ -187,7 +200,10 @@ static int judge_dtype(const Reference *reference, ExactResult *exact, const Bac
     return failed;
 }
 
-int judge_folder(const char *folder, const Backend *backend, Error *error)
+/* Run one folder in fp32 and bf16 and print a line for each tensor. Returns 0 if all hold, 1 if not, -1 with
+ * *error when the folder is damaged or the backend cannot run it. The backend's first notice is printed,
+ * unless one was told. */
+static int judge_folder(const char *folder, const Backend *backend, int *has_told, Error *error)
 {
     static const DType dtypes[] = {DTYPE_FP32, DTYPE_BF16};
     static const char *names[] = {"fp32", "bf16"};
@@ -202,7 +218,7 @@ int judge_folder(const char *folder, const Backend *backend, Error *error)
     for (int i = 0; i < 2 && failed_count >= 0; i++) {
         printf("%s in %s on %s: B=%d T=%d V=%d L=%d NH=%d C=%d\n", folder, names[i], backend->name,
                reference.B, reference.T, shape->vocab_size, shape->n_layer, shape->n_head, shape->n_embd);
-        int failed = judge_dtype(&reference, &exact, backend, dtypes[i], error);
+        int failed = judge_dtype(&reference, &exact, backend, dtypes[i], has_told, error);
         if (failed < 0) {
             error_prefix(error, "%s", folder);
         }
@@ -229,9 +245,9 @@ int judge_program(const char *name, const Backend *(*open_device)(Error *error),
     if (!backend) {
         error_exit(EXIT_FAILED, "%s", error.text);
     }
-    int failed_count = 0;
+    int failed_count = 0, has_told = 0;
     for (int i = 1; i < argc; i++) {
-        int failed = judge_folder(argv[i], backend, &error);
+        int failed = judge_folder(argv[i], backend, &has_told, &error);
         if (failed < 0) {
             error_print("%s", error.text);
         }

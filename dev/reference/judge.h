@@ -9,12 +9,8 @@
 extern "C" {
 #endif
 
-/* Run one folder in fp32 and bf16 and print a line for each tensor. Returns 0 if all hold, 1 if not, -1 with
- * *error when the folder is damaged or the backend cannot run it. */
-int judge_folder(const char *folder, const Backend *backend, Error *error);
-
-/* A program whose arguments are such folders: from the arguments to the exit code. `name` starts error
- * lines. */
+/* A program whose arguments are reference folders: from the arguments to the exit code. It runs each in fp32
+ * and bf16, and prints a line for each tensor. `name` starts error lines. */
 int judge_program(const char *name, const Backend *(*open_device)(Error *error), int argc, char **argv);
 
 #ifdef __cplusplus

@@ -26,6 +26,12 @@ done
 HOST_CUDA_EPILOGUES=0 "$programs/test_gpt2cu_host" "${folders[@]}" >stdout 2>stderr
 [ $? -eq 0 ] && grep -q "^${#folders[@]} of ${#folders[@]} folders hold" stdout
 result $? "they hold where cuBLASLt has no epilogues"
+# GELU's slope in the product, but no sums of rows; neither.
+for setting in HOST_CUDA_BGRAD=0 HOST_CUDA_CAPABILITY=80; do
+    env "$setting" "$programs/test_gpt2cu_host" "$root"/dev/reference/heads_of_{64,72} >stdout 2>stderr
+    [ $? -eq 0 ] && grep -q "^2 of 2 folders hold" stdout
+    result $? "and with $setting"
+done
 
 # off TENSOR HOW: one element of a tensor 1% larger is seen, in that tensor.
 off() {
@@ -200,6 +206,16 @@ for one in 1:true 1:false 100:true; do
     result $? "HOST_CUDA_REFUSES=${one%:*}, cuda_graph=${one#*:}: another way is found, and told once"
     rm -rf refuses
 done
+for what in --eval_only=true "--sample_only=true --num_samples=2 --max_new_tokens=3 --start=A"; do
+    HOST_CUDA_REFUSES=1 run train_gpt2cu_host refuses --dtype=bf16 --eval_iters=2 \
+        --val_data="$training/tokens.bin" $what
+    [ $code -eq 0 ] && [ "$(grep -acE '^notice: cuBLASLt refuses a product .*NOT_SUPPORTED' stdout)" -eq 1 ]
+    result $? "${what%% *} tells of a refusal, once"
+    rm -rf refuses
+done
+HOST_CUDA_REFUSES=1 "$programs/test_gpt2cu_host" "$root"/dev/reference/{heads_of_7,one_head} >stdout 2>stderr
+[ $? -eq 0 ] && [ "$(grep -cE '^  notice: cuBLASLt refuses a product of .*NOT_SUPPORTED' stdout)" -eq 1 ]
+result $? "test_gpt2cu tells of a refusal, once"
 
 # ---- evaluation and samples --------------------------------------------------------------------------------
 for program in train_gpt2 train_gpt2cu_host; do

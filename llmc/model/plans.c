@@ -11,7 +11,8 @@ enum { LINE_BYTES = 224, ALIGNMENT_MAX = 256 };
 _Static_assert(PLANS_MAX *LINE_BYTES + PLAN_DEVICE_BYTES < PLANS_BYTES_MAX, "every text fits");
 
 static const char *const type_names[] = {[DTYPE_FP32] = "fp32", [DTYPE_BF16] = "bf16"};
-static const char *const epilogue_names[PLAN_EPILOGUES] = {"plain", "bias", "bias_gelu", "gelu_backward"};
+static const char *const epilogue_names[PLAN_EPILOGUES] = {"plain", "bias", "bias_gelu", "gelu_backward",
+                                                           "gelu_backward_bias"};
 static const char *const sum_names[] = {"set", "add"};
 static const char *const order_names[] = {"nn", "nt", "tn", "tt"};
 
@@ -45,12 +46,12 @@ static int is_alignment(int bytes)
 static int parse_line(ProductPlan *plan, const char *line)
 {
     ProductKey *key = &plan->key;
-    char order[3], in_type[8], out_type[8], epilogue[16], sum[4], again[LINE_BYTES];
+    char order[3], in_type[8], out_type[8], epilogue[20], sum[4], again[LINE_BYTES];
     uint64_t settings[PLAN_SETTINGS];
     memset(plan, 0, sizeof(*plan));
     int count =
         sscanf(line,
-               "%9dx%9dx%9d %2s %7s %7s %15s %3s %4d %4d %4d: %10" SCNu64 " %10" SCNu64 " %10" SCNu64
+               "%9dx%9dx%9d %2s %7s %7s %19s %3s %4d %4d %4d: %10" SCNu64 " %10" SCNu64 " %10" SCNu64
                " %10" SCNu64 " %10" SCNu64 " %10" SCNu64 " %10" SCNu64 " %10" SCNu64 " %10" SCNu64,
                &key->M, &key->N, &key->K, order, in_type, out_type, epilogue, sum, &key->out_alignment,
                &key->a_alignment, &key->b_alignment, &settings[0], &settings[1], &settings[2], &settings[3],

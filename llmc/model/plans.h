@@ -26,8 +26,8 @@ enum { PLANS_MAX = 128, PLANS_BYTES_MAX = 1 << 15, PLAN_DEVICE_BYTES = 128, PLAN
 
 #define PLAN_IN_PARTS UINT32_MAX
 
-/* As the text names them: plain, bias, bias_gelu, gelu_backward. */
-enum { PLAN_EPILOGUES = 4 };
+/* As the text names them: plain, bias, bias_gelu, gelu_backward, gelu_backward_bias. */
+enum { PLAN_EPILOGUES = 5 };
 
 /* What decides how a product is computed: out (M,N) = a (M,K) b (K,N). Compared as bytes. */
 typedef struct ProductKey {

@@ -36,7 +36,8 @@ static int carry_out(EndReason *reason, Run *run, Error *error)
         return -1;
     }
     int64_t has_failed = *reason == END_DONE && (run_export(run, error) != 0 || run_sample(run, error) != 0);
-    comm_await_max_int64(&has_failed); /* rank 0 does these alone */
+    run_log_plans_notice(run, run->step); /* also of products that evaluation and samples alone make */
+    comm_await_max_int64(&has_failed);    /* rank 0 does these alone */
     *reason = has_failed ? END_FAILED : *reason;
     *reason = *reason == END_DONE && was_cut(&run->options) ? END_SIGNAL : *reason;
     return 0;

@@ -83,7 +83,8 @@ int run_create_model(Run *run, const Backend *backend, const ModelConfig *standa
                      Error *error);
 /* What a user should know of them, before the run begins. */
 void run_print_plans(Run *run, FILE *out);
-/* The same after update `iter`, in the log, if it is new: a device may have had to choose otherwise. */
+/* The same after update `iter`, or after evaluation and samples, on the console and in the log, if it is new:
+ * a device may have had to choose otherwise. */
 void run_log_plans_notice(Run *run, int64_t iter);
 
 /* evaluation.c. Evaluate now and tell: what the run has of both splits, and HellaSwag; parts are those of

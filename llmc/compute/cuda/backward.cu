@@ -1,5 +1,4 @@
 #include "llmc/compute/cuda/classifier.cuh"
-#include "llmc/compute/cuda/columns.cuh"
 #include "llmc/compute/cuda/cuda_model.cuh"
 #include "llmc/compute/cuda/embedding.cuh"
 #include "llmc/compute/cuda/exact.cuh"
@@ -182,12 +181,13 @@ static void backward_mlp(Model *model, int l, int64_t range_offset, const SlotCo
                           model->config.shape.n_embd, accumulates(model, context), model->stream);
     backward_block_weight(model, w + FCPROJ_WEIGHT, b->d_branch, a->gelu, range_offset, context);
     Matmul d_fc = input_gradient(model, b->d_wide, b->d_branch, w + FCPROJ_WEIGHT, BT);
-    d_fc.epilogue = MATMUL_GELU_BACKWARD;
+    d_fc.epilogue = MATMUL_GELU_BACKWARD_BIAS;
     d_fc.before = a->fc.data;
+    d_fc.d_bias = gradient_at(model, range_offset, specs[w + FC_BIAS].offset);
+    d_fc.adds_d_bias = accumulates(model, context);
+    d_fc.bias_partial = b->partial;
     matmul(model->matmuls, &d_fc, model->stream);
     backward_block_weight(model, w + FC_WEIGHT, b->d_wide, a->ln2, range_offset, context);
-    column_sums(gradient_at(model, range_offset, specs[w + FC_BIAS].offset), b->d_wide, BT,
-                (int)specs[w + FC_WEIGHT].rows, accumulates(model, context), b->partial, model->stream);
     backward_input(model, b->d_narrow, b->d_wide, w + FC_WEIGHT, BT);
     NormInput input = {a->middle, a->mean2, a->rstd2};
     Dropout dropout = model_dropout(model, context, l, DROPOUT_PROJ);

@@ -145,7 +145,7 @@ static __device__ float enter_row(float *row, const LayernormForward &a, int64_t
 }
 
 template <typename T, int W>
-__global__ void __launch_bounds__(THREADS) layernorm_forward_shared(LayernormForward a)
+__global__ void __launch_bounds__(THREADS, 4) layernorm_forward_shared(LayernormForward a)
 {
     int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP;
     int64_t index = (int64_t)blockIdx.x * (blockDim.x / WARP) + warp;

@@ -26,12 +26,13 @@ int64_t layernorm_partial_count(int64_t rows, int C)
 
 /* A thread's columns are VECTORS times W neighbours; it meets ROWS rows at once, whose loads are all under
  * way before the first is used: so many that two blocks of the largest size fit into a multiprocessor's
- * registers, or one where columns are many. */
+ * registers, or one where columns are many. Single columns (W 1) take as many threads as spill nothing on any
+ * GPU: random numbers of dropout take registers too. */
 template <typename Number, int WIDTH, int COUNT, bool DROPOUT>
 struct BackwardShape {
     typedef Number T;
     static constexpr int W = WIDTH, VECTORS = COUNT, ROWS = W * VECTORS == 4 ? 2 : 1;
-    static constexpr int THREADS = 512, BLOCKS = VECTORS == 1 ? 2 : 1;
+    static constexpr int THREADS = W > 1 ? 512 : DROPOUT ? 384 : 1024, BLOCKS = VECTORS == 1 ? 2 : 1;
     static constexpr int COLUMNS = THREADS * W * VECTORS;
     static constexpr bool HAS_DROPOUT = DROPOUT;
     /* Weights are kept, and the gradient that is added to is read ahead; else registers are too few. */
@@ -232,15 +233,23 @@ __global__ void __launch_bounds__(Shape::THREADS, Shape::BLOCKS)
     }
 }
 
-template <typename T, int W, int VECTORS>
+template <typename Shape>
+static void run_shape(const LayernormBackward &args, cudaStream_t stream)
+{
+    int threads = (int)div_up(args.C, Shape::W * Shape::VECTORS * WARP) * WARP;
+    size_t bytes = 2 * sizeof(float) * 2 * Shape::ROWS * (size_t)(threads / WARP);
+    launch(layernorm_backward_kernel<Shape>, dim3(block_count(args.rows)), dim3(threads), bytes, stream, args,
+           rows_a_block(args.rows));
+}
+
+template <typename T, int W, int VECTORS, int DROPOUT_VECTORS = VECTORS>
 static void run(const LayernormBackward &args, cudaStream_t stream)
 {
-    typedef BackwardShape<T, W, VECTORS, false> Shape;
-    int threads = (int)div_up(args.C, W * VECTORS * WARP) * WARP;
-    size_t bytes = 2 * sizeof(float) * 2 * Shape::ROWS * (size_t)(threads / WARP);
-    launch(args.dropout.probability > 0 ? layernorm_backward_kernel<BackwardShape<T, W, VECTORS, true>>
-                                        : layernorm_backward_kernel<Shape>,
-           dim3(block_count(args.rows)), dim3(threads), bytes, stream, args, rows_a_block(args.rows));
+    if (args.dropout.probability > 0) {
+        run_shape<BackwardShape<T, W, DROPOUT_VECTORS, true>>(args, stream);
+    } else {
+        run_shape<BackwardShape<T, W, VECTORS, false>>(args, stream);
+    }
 }
 
 static ColumnParts parts_of(const float *partial, int64_t rows, int C, int accumulates)
@@ -257,7 +266,7 @@ static ColumnParts parts_of(const float *partial, int64_t rows, int C, int accum
 void layernorm_backward(const LayernormBackward *args, cudaStream_t stream)
 {
     if (args->C % 4) {
-        WITH_TYPE(args->d_out.type, (run<T, 1, 12>(*args, stream)));
+        WITH_TYPE(args->d_out.type, (run<T, 1, 6, 16>(*args, stream)));
     } else if (args->C <= BackwardShape<float, 4, 1, false>::COLUMNS) {
         WITH_TYPE(args->d_out.type, (run<T, 4, 1>(*args, stream)));
     } else {

@@ -10,6 +10,11 @@ size_t matmuls_bytes(void)
     return WORKSPACE_BYTES;
 }
 
+int64_t matmul_bias_partial_count(int64_t M, int N)
+{
+    return column_partial_count(M, N);
+}
+
 /* GPU and library, whose versions are numbers of two digits a part. */
 static void name_device(Matmuls *matmuls)
 {
@@ -71,6 +76,11 @@ int matmuls_run(Matmuls *matmuls, Plan *plan, const Matmul *product, cudaStream_
         return -1;
     }
     CUBLASLT_CHECK(status);
+    if (product->epilogue == MATMUL_GELU_BACKWARD_BIAS) { /* the library cannot add to them */
+        ColumnParts sums = {product->bias_partial, 1, product->N, product->N, product->adds_d_bias,
+                            {product->d_bias}};
+        column_parts_sum(&sums, stream);
+    }
     return 0;
 }
 
@@ -87,30 +97,14 @@ __global__ void __launch_bounds__(THREADS) bias_kernel(T *out, const T *bias, in
 
 Matmul matmuls_simpler(const Matmul *product)
 {
+    static const MatmulEpilogue simpler_of[MATMUL_EPILOGUES] = {MATMUL_PLAIN, MATMUL_PLAIN, MATMUL_BIAS,
+                                                                MATMUL_PLAIN, MATMUL_GELU_BACKWARD};
     Matmul simpler = *product;
-    simpler.epilogue = product->epilogue == MATMUL_BIAS_GELU ? MATMUL_BIAS : MATMUL_PLAIN;
+    simpler.epilogue = simpler_of[product->epilogue];
     if (product->epilogue == MATMUL_BIAS_GELU) {
         simpler.out.data = product->before;
     }
     return simpler;
-}
-
-void matmuls_run_in_parts(Matmuls *matmuls, const Matmul *product, cudaStream_t stream)
-{
-    Matmul simpler = matmuls_simpler(product);
-    int64_t count = (int64_t)product->M * product->N;
-    Tensor before = {product->before, product->out.type};
-    dim3 grid((unsigned)div_up(count, THREADS));
-    matmul(matmuls, &simpler, stream);
-    if (product->epilogue == MATMUL_BIAS) {
-        WITH_TYPE(product->out.type,
-                  launch(bias_kernel<T>, grid, dim3(THREADS), 0, stream, (T *)product->out.data,
-                         (const T *)product->bias, count, product->N));
-    } else if (product->epilogue == MATMUL_BIAS_GELU) {
-        gelu_forward(product->out, before, count, stream);
-    } else {
-        gelu_backward(product->out, before, count, stream);
-    }
 }
 
 /* The library wants rows of whole eights for GELU's auxiliary matrix. How exact its GELU is, it does not say:
@@ -142,7 +136,7 @@ static int is_recording(cudaStream_t stream)
 
 /* By the plan's algorithm, or the first that the library does not refuse; it is the plan's from then on. 0
  * where it refuses all: then it is not asked again. */
-static int run_library(Matmuls *matmuls, Plan *plan, const Matmul *product, cudaStream_t stream)
+static int run_proposals(Matmuls *matmuls, Plan *plan, const Matmul *product, cudaStream_t stream)
 {
     while (plan->is_found && matmuls_run(matmuls, plan, product, stream) != 0) {
         if (is_recording(stream)) {
@@ -153,17 +147,72 @@ static int run_library(Matmuls *matmuls, Plan *plan, const Matmul *product, cuda
     return plan->is_found;
 }
 
-void matmul(Matmuls *matmuls, const Matmul *product, cudaStream_t stream)
+/* 0 where the library has no algorithm, or kernels of our own were chosen. */
+static int run_by_library(Matmuls *matmuls, const Matmul *product, cudaStream_t stream)
 {
-    if (library_has_epilogue(product)) {
-        Plan *plan = matmuls_plan_of(matmuls, product);
-        plan->uses++;
-        if (run_library(matmuls, plan, product, stream)) {
-            return;
-        }
+    return library_has_epilogue(product) &&
+           run_proposals(matmuls, matmuls_plan_of(matmuls, product), product, stream);
+}
+
+static void run(Matmuls *matmuls, const Matmul *product, cudaStream_t stream)
+{
+    if (run_by_library(matmuls, product, stream)) {
+        return;
     }
     if (product->epilogue == MATMUL_PLAIN) {
         end_without_algorithm(matmuls, product);
     }
     matmuls_run_in_parts(matmuls, product, stream);
+}
+
+/* Where the library multiplies by GELU's slope as it stores the product, the sums are a pass of their own;
+ * where our kernel does, it sums what it has in registers. */
+static void run_gelu_backward_bias(Matmuls *matmuls, const Matmul *product, cudaStream_t stream)
+{
+    Matmul with_gelu = matmuls_simpler(product), plain = matmuls_simpler(&with_gelu);
+    if (run_by_library(matmuls, &with_gelu, stream)) {
+        matmuls_sum_rows(product, stream);
+        return;
+    }
+    run(matmuls, &plain, stream);
+    gelu_backward_bias(product->d_bias, product->out, Tensor{product->before, product->out.type}, product->M,
+                       product->N, product->adds_d_bias, product->bias_partial, stream);
+}
+
+void matmuls_sum_rows(const Matmul *product, cudaStream_t stream)
+{
+    column_sums(product->d_bias, product->out, product->M, product->N, product->adds_d_bias,
+                product->bias_partial, stream);
+}
+
+void matmuls_run_in_parts(Matmuls *matmuls, const Matmul *product, cudaStream_t stream)
+{
+    if (product->epilogue == MATMUL_GELU_BACKWARD_BIAS) {
+        run_gelu_backward_bias(matmuls, product, stream);
+        return;
+    }
+    Matmul simpler = matmuls_simpler(product);
+    int64_t count = (int64_t)product->M * product->N;
+    Tensor before = {product->before, product->out.type};
+    dim3 grid((unsigned)div_up(count, THREADS));
+    run(matmuls, &simpler, stream);
+    if (product->epilogue == MATMUL_BIAS) {
+        WITH_TYPE(product->out.type,
+                  launch(bias_kernel<T>, grid, dim3(THREADS), 0, stream, (T *)product->out.data,
+                         (const T *)product->bias, count, product->N));
+    } else if (product->epilogue == MATMUL_BIAS_GELU) {
+        gelu_forward(product->out, before, count, stream);
+    } else {
+        gelu_backward(product->out, before, count, stream);
+    }
+}
+
+void matmul(Matmuls *matmuls, const Matmul *product, cudaStream_t stream)
+{
+    Matmul asked = *product;
+    while (!library_has_epilogue(&asked)) {
+        asked = matmuls_simpler(&asked);
+    }
+    matmuls_plan_of(matmuls, &asked)->uses++;
+    run(matmuls, product, stream);
 }

@@ -12,9 +12,10 @@
  * round. */
 typedef enum MatmulEpilogue {
     MATMUL_PLAIN,
-    MATMUL_BIAS,          /* + bias (N), in out's type */
-    MATMUL_BIAS_GELU,     /* gelu(before), where before (M,N) = the product + bias is written too */
-    MATMUL_GELU_BACKWARD, /* * gelu'(before) */
+    MATMUL_BIAS,               /* + bias (N), in out's type */
+    MATMUL_BIAS_GELU,          /* gelu(before), where before (M,N) = the product + bias is written too */
+    MATMUL_GELU_BACKWARD,      /* * gelu'(before) */
+    MATMUL_GELU_BACKWARD_BIAS, /* the same, and its sums over rows, the gradient of the bias before GELU */
     MATMUL_EPILOGUES
 } MatmulEpilogue;
 
@@ -26,8 +27,13 @@ typedef struct Matmul {
     int accumulates;
     MatmulEpilogue epilogue;
     const void *bias;
-    void *before; /* in out's type */
+    void *before;        /* in out's type */
+    float *d_bias;       /* (N) fp32 = or += sums over rows of out, before it is rounded or after */
+    int adds_d_bias;     /* += */
+    float *bias_partial; /* matmul_bias_partial_count(M, N) of scratch, for sums of rows */
 } Matmul;
+
+int64_t matmul_bias_partial_count(int64_t M, int N);
 
 /* Owned by the model: matmuls_create, matmuls_free. */
 typedef struct Matmuls Matmuls;
@@ -59,7 +65,7 @@ const char *matmuls_notice(const Matmuls *matmuls);
 const char *matmuls_device(const Matmuls *matmuls);
 
 /* Asynchronous. An epilogue for which the library has no algorithm on this device, and GELU in fp32, is done
- * by kernels of our own. */
+ * by kernels of our own. Sums over rows are fp32, in a fixed order. */
 void matmul(Matmuls *matmuls, const Matmul *product, cudaStream_t stream);
 
 /* Bytes of device memory that matmuls_create takes. */

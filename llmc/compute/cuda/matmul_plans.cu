@@ -60,17 +60,24 @@ static void set_operation(Plan *plan, cublasLtMatmulDescAttributes_t what, T val
     CUBLASLT_CHECK(cublasLtMatmulDescSetAttribute(plan->operation, what, &value, sizeof(value)));
 }
 
+static int is_gelu(const ProductKey *key)
+{
+    return key->epilogue >= MATMUL_BIAS_GELU;
+}
+
 static void set_epilogue(Plan *plan)
 {
     static const cublasLtEpilogue_t epilogues[MATMUL_EPILOGUES] = {
         CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS, CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
-        CUBLASLT_EPILOGUE_DGELU};
+        CUBLASLT_EPILOGUE_DGELU, CUBLASLT_EPILOGUE_DGELU_BGRAD};
     int epilogue = plan->key.epilogue;
     set_operation(plan, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogues[epilogue]);
     if (epilogue == MATMUL_BIAS || epilogue == MATMUL_BIAS_GELU) {
         set_operation(plan, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(plan->key.out_type));
+    } else if (epilogue == MATMUL_GELU_BACKWARD_BIAS) { /* as the gradients of all parameters */
+        set_operation(plan, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, CUDA_R_32F);
     }
-    if (epilogue == MATMUL_BIAS_GELU || epilogue == MATMUL_GELU_BACKWARD) {
+    if (is_gelu(&plan->key)) {
         set_operation(plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, (int64_t)plan->key.N);
         set_operation(plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, type_of(plan->key.out_type));
     }
@@ -81,8 +88,10 @@ void matmuls_set_pointers(Plan *plan, const Matmul *product)
 {
     if (product->epilogue == MATMUL_BIAS || product->epilogue == MATMUL_BIAS_GELU) {
         set_operation(plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, product->bias);
+    } else if (product->epilogue == MATMUL_GELU_BACKWARD_BIAS) {
+        set_operation(plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, (void *)product->bias_partial);
     }
-    if (product->epilogue == MATMUL_BIAS_GELU || product->epilogue == MATMUL_GELU_BACKWARD) {
+    if (is_gelu(&plan->key)) {
         set_operation(plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, product->before);
     }
 }
@@ -215,11 +224,6 @@ static int make_algorithm(cublasLtMatmulAlgo_t *algorithm, Matmuls *matmuls, con
 }
 
 /* ---- candidates ---------------------------------------------------------------------------------------- */
-
-static int is_gelu(const ProductKey *key)
-{
-    return key->epilogue >= MATMUL_BIAS_GELU;
-}
 
 static int have_settings(const Candidate *candidates, int count, const uint32_t settings[PLAN_SETTINGS])
 {
@@ -412,6 +416,7 @@ static int is_accepted(Matmuls *matmuls, const ProductPlan *recorded)
     product.epilogue = (MatmulEpilogue)recorded->key.epilogue;
     product.bias = matmuls->workspace;
     product.before = matmuls->workspace;
+    product.bias_partial = (float *)matmuls->workspace;
     describe(&plan, &recorded->key, &product);
     int is_taken = take_recorded(&plan, matmuls, recorded->settings);
     matmuls_release_plan(&plan);

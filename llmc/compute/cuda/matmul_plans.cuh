@@ -22,7 +22,7 @@ typedef struct Plan {
     cublasLtMatrixLayout_t a, b, out;
     cublasLtMatmulAlgo_t algorithm;
     Matmul example; /* the product that it was made for; its operands may be gone */
-    int64_t uses;
+    int64_t uses;   /* calls of matmul, not those by which another product is computed in parts */
 } Plan;
 
 struct Matmuls {
@@ -71,11 +71,13 @@ void matmuls_take(Plan *plan, const Candidate *candidate);
 void matmuls_take_next(Matmuls *matmuls, Plan *plan);
 
 /* ---- matmul.cu */
-/* By the plan's algorithm. Asynchronous. -1 if the library refuses it: then nothing was queued. */
+/* By the plan's algorithm, all of it. Asynchronous. -1 if the library refuses it: then nothing was queued. */
 int matmuls_run(Matmuls *matmuls, Plan *plan, const Matmul *product, cudaStream_t stream);
 
-/* The epilogue by a kernel of our own, after a product with a simpler one: this. Asynchronous. */
+/* The epilogue by a kernel of our own, after a product with a simpler one: this. Asynchronous. Sums of rows
+ * follow a product with GELU's slope if the library computes that; else one kernel does both. */
 Matmul matmuls_simpler(const Matmul *product);
+void matmuls_sum_rows(const Matmul *product, cudaStream_t stream);
 void matmuls_run_in_parts(Matmuls *matmuls, const Matmul *product, cudaStream_t stream);
 
 #endif

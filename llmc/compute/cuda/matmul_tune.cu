@@ -42,23 +42,34 @@ typedef struct Timer {
     cudaStream_t stream;
 } Timer;
 
-static int run_candidate(Matmuls *matmuls, Plan *plan, cudaStream_t stream)
+/* A plan, and for whom it is timed: the product of which it is a part, or NULL. Then the rest of that counts
+ * too, which differs: sums of rows are a pass behind the library's GELU, and part of our kernel. */
+typedef struct Tuned {
+    Plan *plan;
+    const Plan *whole;
+} Tuned;
+
+static int run_candidate(Matmuls *matmuls, const Tuned *tuned, cudaStream_t stream)
 {
-    if (plan->is_found) {
-        return matmuls_run(matmuls, plan, &plan->example, stream);
+    Plan *plan = tuned->plan;
+    if (!plan->is_found) {
+        matmuls_run_in_parts(matmuls, tuned->whole ? &tuned->whole->example : &plan->example, stream);
+    } else if (matmuls_run(matmuls, plan, &plan->example, stream) != 0) {
+        return -1;
+    } else if (tuned->whole) {
+        matmuls_sum_rows(&tuned->whole->example, stream);
     }
-    matmuls_run_in_parts(matmuls, &plan->example, stream);
     return 0;
 }
 
 /* Milliseconds of one call, as a mean over some; infinitely many where the library refuses the operands. */
-static float call_ms(Matmuls *matmuls, Plan *plan, int calls, const Timer *timer)
+static float call_ms(Matmuls *matmuls, const Tuned *tuned, int calls, const Timer *timer)
 {
     float ms;
     int is_refused = 0;
     CUDA_CHECK(cudaEventRecord(timer->begin, timer->stream));
     for (int i = 0; i < calls; i++) {
-        is_refused |= run_candidate(matmuls, plan, timer->stream) != 0;
+        is_refused |= run_candidate(matmuls, tuned, timer->stream) != 0;
     }
     CUDA_CHECK(cudaEventRecord(timer->end, timer->stream));
     CUDA_CHECK(cudaEventSynchronize(timer->end));
@@ -68,15 +79,15 @@ static float call_ms(Matmuls *matmuls, Plan *plan, int calls, const Timer *timer
 
 /* The quickest of the candidates, by the best of their rounds, which take turns so that a clock that changes
  * does so for all. The first, unless another is clearly quicker; also when time is up. */
-static int quickest(Matmuls *matmuls, Plan *plan, const Candidate *candidates, int count, double deadline_ms,
-                    const Timer *timer)
+static int quickest(Matmuls *matmuls, const Tuned *tuned, const Candidate *candidates, int count,
+                    double deadline_ms, const Timer *timer)
 {
     float best_ms[CANDIDATES_MAX], warm_ms = ROUND_MS;
     int calls = 1;
     for (int round = -WARM_UP_ROUNDS; round < ROUNDS; round++) {
         for (int i = 0; i < count; i++) {
-            matmuls_take(plan, &candidates[i]);
-            float ms = call_ms(matmuls, plan, calls, timer);
+            matmuls_take(tuned->plan, &candidates[i]);
+            float ms = call_ms(matmuls, tuned, calls, timer);
             warm_ms = round < 0 && ms < warm_ms ? ms : warm_ms;
             best_ms[i] = round <= 0 || ms < best_ms[i] ? ms : best_ms[i];
             if (clock_ms() > deadline_ms) {
@@ -100,34 +111,60 @@ static void write_down(Matmuls *matmuls, const Plan *plan, const Candidate *cand
     memcpy(choice->settings, candidate->settings, sizeof(choice->settings));
 }
 
+/* A product with sums of rows, one with GELU, and a plain one are chosen one for another. */
+enum { PARTS_MAX = 3 };
+
 /* Choose for one plan, and write the choice down. One of which no algorithm can be made again stays as it
  * is: the library proposes it again. Kernels of our own follow a product whose algorithm is chosen before
- * them; if another candidate wins and nobody else has such a product, its choice is forgotten. */
-static void tune_plan(Matmuls *matmuls, Plan *plan, double deadline_ms, const Timer *timer)
+ * them. */
+static void tune_plan(Matmuls *matmuls, const Tuned *tuned, double deadline_ms, const Timer *timer)
 {
     Candidate candidates[CANDIDATES_MAX];
+    Plan *plan = tuned->plan;
     const ProductKey *key = &plan->key;
-    int count = matmuls_candidates(candidates, matmuls, plan), best = 0, kept = matmuls->chosen.count;
-    if (count == 0 || kept + 2 > PLANS_MAX || plans_find(&matmuls->chosen, key)) {
+    if (matmuls->chosen.count + (int)PARTS_MAX > (int)PLANS_MAX || plans_find(&matmuls->chosen, key)) {
         return;
     }
-    int64_t simpler_uses = 1;
-    if (key->epilogue >= MATMUL_BIAS_GELU) {
+    int count = matmuls_candidates(candidates, matmuls, plan), best = 0;
+    if (key->epilogue >= MATMUL_BIAS_GELU || (key->epilogue == MATMUL_BIAS && !plan->is_found)) {
         Matmul simpler = matmuls_simpler(&plan->example);
-        Plan *of_simpler = matmuls_plan_of(matmuls, &simpler);
-        simpler_uses = of_simpler->uses;
-        tune_plan(matmuls, of_simpler, deadline_ms, timer);
+        Tuned part = {matmuls_plan_of(matmuls, &simpler),
+                      key->epilogue == MATMUL_GELU_BACKWARD_BIAS ? plan : NULL};
+        tune_plan(matmuls, &part, deadline_ms, timer);
+    }
+    if (count == 0) {
+        return;
     }
     if (count > 1 && clock_ms() < deadline_ms) {
         fill(plan->example.a, (int64_t)key->M * key->K, timer->stream);
         fill(plan->example.b, (int64_t)key->K * key->N, timer->stream);
-        best = quickest(matmuls, plan, candidates, count, deadline_ms, timer);
+        best = quickest(matmuls, tuned, candidates, count, deadline_ms, timer);
     }
     matmuls_take(plan, &candidates[best]);
-    if (plan->is_found && simpler_uses == 0) {
-        matmuls->chosen.count = kept;
-    }
     write_down(matmuls, plan, &candidates[best]);
+}
+
+/* Keep the choices for products that are used, and for those by which they are computed in parts. */
+static void forget_unused(Matmuls *matmuls)
+{
+    Plans *chosen = &matmuls->chosen;
+    int is_needed[PLANS_MAX] = {}, kept = 0, count = matmuls_kept(matmuls);
+    for (int i = 0; i < count; i++) {
+        Plan *plan = matmuls->plans[i].uses > 0 ? &matmuls->plans[i] : NULL;
+        for (int part = 0; plan && part < PARTS_MAX; part++) {
+            const ProductPlan *choice = plans_find(chosen, &plan->key);
+            if (choice) {
+                is_needed[choice - chosen->plans] = 1;
+            }
+            Matmul simpler = matmuls_simpler(&plan->example);
+            plan = plan->is_found ? NULL : matmuls_plan_of(matmuls, &simpler);
+        }
+    }
+    for (int i = 0; i < chosen->count; i++) {
+        chosen->plans[kept] = chosen->plans[i];
+        kept += is_needed[i];
+    }
+    chosen->count = kept;
 }
 
 /* ---- all of them --------------------------------------------------------------------------------------- */
@@ -154,8 +191,12 @@ void matmuls_tune(Matmuls *matmuls, double deadline_ms, cudaStream_t stream)
             }
         }
         is_done[next] = 1;
-        tune_plan(matmuls, &matmuls->plans[next], deadline_ms, &timer);
+        Tuned tuned = {&matmuls->plans[next], NULL};
+        if (tuned.plan->uses > 0) {
+            tune_plan(matmuls, &tuned, deadline_ms, &timer);
+        }
     }
+    forget_unused(matmuls);
     CUDA_CHECK(cudaEventDestroy(timer.begin));
     CUDA_CHECK(cudaEventDestroy(timer.end));
     memory_free(matmuls->text);
