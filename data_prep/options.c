@@ -11,61 +11,14 @@
 
 #include "llmc/base/memory.h"
 
-static const char help_text[] =
-    "usage: tokenize -o PREFIX [OPTION]... INPUT...\n"
-    "       tokenize --decode FILE\n"
-    "\n"
-    "Turns text into GPT-2 tokens, ready for training: PREFIX/train.bin and PREFIX/val.bin.\n"
-    "\n"
-    "  -o PREFIX            the folder to write to; made if it is missing. Shards of an earlier run in it "
-    "are\n"
-    "                       replaced all together, at the very end: a run that fails or is stopped, or "
-    "killed\n"
-    "                       at any moment, leaves all the old ones or all the new ones\n"
-    "  --val-fraction=F     keep the last F of all tokens (0 <= F < 1, rounded) out of training, in val.bin\n"
-    "  --val-tokens=N       keep the last N tokens; 0: no val.bin\n"
-    "                       default: the last tenth, but at most 4,194,304 tokens\n"
-    "  --format=FORMAT      what the files hold: text (each file is a document), jsonl (each line is an "
-    "object\n"
-    "                       whose \"text\" is a document), auto (jsonl if the name ends in .jsonl or "
-    ".ndjson,\n"
-    "                       else text); default auto\n"
-    "  --eot=PLACE          put <|endoftext|> after each document (append, the default), before it "
-    "(prepend),\n"
-    "                       or nowhere (none)\n"
-    "  --header=HEADER      llmc: llm.c's shards, 256 int32 and then the tokens (default);\n"
-    "                       none: tokens only, as nanoGPT reads them\n"
-    "  --shard-tokens=N     write train_000001.bin, train_000002.bin .. (val_000001.bin ..) of N tokens "
-    "each\n"
-    "  --shuffle-documents=SEED\n"
-    "                       put the documents in random order, as numpy's default_rng(SEED) permutes them; "
-    "and\n"
-    "                       let --val-fraction count documents: the first F of them, rounded up, are "
-    "val.bin\n"
-    "                       (default 0.0005). With seed 2357 that is nanoGPT's split of OpenWebText. A run "
-    "that\n"
-    "                       was stopped goes on where it was when the same command is given again\n"
-    "  --shuffle-memory=MB  memory for that, besides 10 bytes for each document; default 256\n"
-    "  --clean=HOW          openwebtext: as Hugging Face's openwebtext has it, at most two newlines in a row "
-    "and\n"
-    "                       no white space at a document's ends; default none\n"
-    "  --threads=N          encode with N threads; default: one for each processor. The output is the same\n"
-    "  --decode FILE        print the text of a shard, of either kind\n"
-    "  --help               print this\n"
-    "\n"
-    "An INPUT is a file, or - for what comes through a pipe. tar, zip, gz, xz, zst and bz2 are known by "
-    "their\n"
-    "content and unpacked on the way, also inside each other; each file in them is taken like one given by "
-    "name.\n"
-    "Bytes that are not UTF-8 are tokens like any others; what begins as UTF-16, Parquet, PDF or another\n"
-    "binary format is refused. Memory grows with the longest word, not with the input.\n";
-
-void tokenize_options_print_help(void)
-{
-    fputs(help_text, stdout);
-}
-
-typedef enum OptionType { TYPE_STRING, TYPE_COUNT, TYPE_THREADS, TYPE_FRACTION, TYPE_CHOICE } OptionType;
+typedef enum OptionType {
+    TYPE_STRING,
+    TYPE_INPUT,
+    TYPE_COUNT,
+    TYPE_THREADS,
+    TYPE_FRACTION,
+    TYPE_CHOICE
+} OptionType;
 
 typedef struct OptionRow {
     const char *name;
@@ -81,6 +34,10 @@ static const OptionRow option_rows[] = {
     {"--decode", TYPE_STRING, FIELD(decode), {NULL}},
     {"--val-fraction", TYPE_FRACTION, FIELD(val_fraction), {NULL}},
     {"--val-tokens", TYPE_COUNT, FIELD(val_tokens), {NULL}},
+    {"--val-input", TYPE_INPUT, 0, {NULL}},
+    {"--tokenizer", TYPE_CHOICE, FIELD(tokenizer), {"gpt2", "char", NULL}},
+    {"--text-key", TYPE_STRING, FIELD(text_key), {NULL}},
+    {"--eot-in-text", TYPE_CHOICE, FIELD(eot_text), {"plain", "split", NULL}},
     {"--format", TYPE_CHOICE, FIELD(format), {"auto", "text", "jsonl", NULL}},
     {"--eot", TYPE_CHOICE, FIELD(eot), {"append", "prepend", "none", NULL}},
     {"--header", TYPE_CHOICE, FIELD(header), {"llmc", "none", NULL}},
@@ -144,6 +101,9 @@ static int set_option(TokenizeOptions *options, const OptionRow *row, const char
         }
         *(const char **)field = value;
         return 0;
+    case TYPE_INPUT:
+        options->val_inputs[options->val_inputs_count++] = value;
+        return 0;
     case TYPE_COUNT:
         return parse_count(field, row, value, row->offset == FIELD(shard_tokens), INT64_MAX / 4, error);
     case TYPE_THREADS:
@@ -194,8 +154,19 @@ static int check_together(const TokenizeOptions *options, Error *error)
     if (options->inputs_count == 0) {
         return error_set(error, "INPUT is missing: name the files to read, or - for a pipe; see --help");
     }
-    if (options->val_fraction >= 0 && options->val_tokens >= 0) {
-        return error_set(error, "--val-fraction and --val-tokens: expected one of them, found both");
+    if ((options->val_fraction >= 0) + (options->val_tokens >= 0) + (options->val_inputs_count > 0) > 1) {
+        const char *other = options->val_inputs_count > 0 ? "--val-input" : "--val-tokens";
+        return error_set(error, "%s and %s: expected one of them, found both",
+                         options->val_fraction >= 0 ? "--val-fraction" : "--val-tokens", other);
+    }
+    if (options->tokenizer == TOKENS_CHAR && options->eot != EOT_NONE) {
+        return error_set(error,
+                         "--eot with --tokenizer=char: expected none, as a mark is no character; leave the "
+                         "option out");
+    }
+    if (strlen(options->text_key) > TEXT_KEY_BYTES_MAX) {
+        return error_set(error, "--text-key=%.40s..: expected at most %d bytes", options->text_key,
+                         TEXT_KEY_BYTES_MAX);
     }
     if (options->header == HEADER_LLMC && options->shard_tokens > INT32_MAX) {
         return error_set(
@@ -207,6 +178,9 @@ static int check_together(const TokenizeOptions *options, Error *error)
     int stdin_count = 0;
     for (int i = 0; i < options->inputs_count; i++) {
         stdin_count += strcmp(options->inputs[i], "-") == 0;
+    }
+    for (int i = 0; i < options->val_inputs_count; i++) {
+        stdin_count += strcmp(options->val_inputs[i], "-") == 0;
     }
     if (stdin_count > 1) {
         return error_set(error, "-: expected once, found %d times: a pipe can be read only once",
@@ -226,10 +200,13 @@ int tokenize_options_init(TokenizeOptions *options, int argc, char **argv, Error
 {
     *options = (TokenizeOptions){.val_fraction = -1,
                                  .val_tokens = -1,
+                                 .text_key = "text",
+                                 .eot = -1,
                                  .shuffle_documents = -1,
                                  .shuffle_memory = SHUFFLE_MEMORY_MB,
                                  .threads = processors_count()};
     options->inputs = memory_alloc((size_t)argc, sizeof(char *), "arguments");
+    options->val_inputs = memory_alloc((size_t)argc, sizeof(char *), "arguments");
     int options_ended = 0;
     for (int i = 1; i < argc; i++) {
         const char *argument = argv[i];
@@ -257,11 +234,16 @@ int tokenize_options_init(TokenizeOptions *options, int argc, char **argv, Error
             return -1;
         }
     }
+    if (options->eot < 0) {
+        options->eot = options->tokenizer == TOKENS_CHAR ? EOT_NONE : EOT_APPEND;
+    }
     return check_together(options, error) == 0 ? tokenize_options_check_shuffle(options, error) : -1;
 }
 
 void tokenize_options_release(TokenizeOptions *options)
 {
     memory_free(options->inputs);
+    memory_free(options->val_inputs);
     options->inputs = NULL;
+    options->val_inputs = NULL;
 }

@@ -96,6 +96,7 @@ static void print_run(const Run *run)
         notices_print_evaluation(options, data_set_windows(run->train_set),
                                  run->val_set ? data_set_windows(run->val_set) : 0, stdout);
     }
+    vocabulary_print(&run->vocabulary, options, stdout);
     int64_t step_tokens = options->gradient_accumulation_steps * options->batch_size * options->block_size;
     if (run->is_training) {
         printf("step: %" PRId64 " x %" PRId64 " x %" PRId64 " = %s tokens, %.2f%% of an epoch, on %d %s\n",
@@ -172,8 +173,9 @@ static int64_t sample_count(const Options *options)
 /* What is used at the end is looked at before the first update. */
 static int open_prompt(Run *run, Error *error)
 {
-    return run->rank == 0 && sample_count(&run->options) > 0 ? prompt_init(&run->prompt, &run->options, error)
-                                                             : 0;
+    const Characters *characters = run->vocabulary.characters;
+    int has_samples = run->rank == 0 && sample_count(&run->options) > 0;
+    return has_samples ? prompt_init(&run->prompt, &run->options, characters, error) : 0;
 }
 
 static int check_exports(const Run *run, Error *error)
@@ -182,8 +184,8 @@ static int check_exports(const Run *run, Error *error)
     if (run->rank != 0) {
         return 0;
     }
-    if (options->export_hf[0] &&
-        export_check_hugging_face(options->export_hf, &run->model.table.shape, error) != 0) {
+    if (options->export_hf[0] && export_check_hugging_face(options->export_hf, &run->model.table.shape,
+                                                           run->vocabulary.characters, error) != 0) {
         return error_prefix(error, "export_hf");
     }
     if (options->export_llmc[0] && export_check_llmc(options->export_llmc, error) != 0) {
@@ -206,8 +208,11 @@ static int open_parts(Run *run, Origin *origin, const Backend *backend, Error *e
         inputs_open(&run->train_set, &run->val_set, options, is_evaluating, error) != 0) {
         return -1;
     }
+    if (vocabulary_open(&run->vocabulary, options, origin, run->train_set, run->val_set, error) != 0) {
+        return -1;
+    }
     if (run->train_set) {
-        run->data_fingerprint = data_set_fingerprint(run->train_set);
+        run->data_fingerprint = data_set_fingerprint(run->train_set) ^ run->vocabulary.data_hash;
     }
     if (open_prompt(run, error) != 0 || create_model(run, origin, backend, error) != 0 ||
         run_save_open(run, error) != 0 || check_exports(run, error) != 0 ||
@@ -353,6 +358,7 @@ void run_close(Run *run)
     run->writer = NULL;
     log_release(&run->log);
     prompt_release(&run->prompt);
+    vocabulary_release(&run->vocabulary);
     data_set_free(run->train_set);
     data_set_free(run->val_set);
     run_model_release(&run->model);
@@ -409,7 +415,8 @@ int run_export(Run *run, Error *error)
     }
     StateSource source = run_model_source(&run->model);
     if (options->export_hf[0]) {
-        if (export_hugging_face(options->export_hf, &run->model.table, &source, error) != 0) {
+        if (export_hugging_face(options->export_hf, &run->model.table, &source, run->vocabulary.characters,
+                                error) != 0) {
             return -1;
         }
         printf("exported %s (Hugging Face)\n", options->export_hf);

@@ -12,6 +12,7 @@
 #include "llmc/run/options.h"
 #include "llmc/run/prompt.h"
 #include "llmc/run/run_model.h"
+#include "llmc/run/vocabulary.h"
 #include "llmc/snapshot/writer.h"
 
 #ifdef __cplusplus
@@ -34,6 +35,7 @@ typedef struct Run {
     DataSet *train_set; /* NULL where no data are needed: sampling, or all updates made */
     DataSet *val_set;   /* NULL where nothing is evaluated */
     uint64_t data_fingerprint;
+    Vocabulary vocabulary;
     Log log;
     Prompt prompt; /* rank 0, where samples are asked for */
     char *plans;   /* how products are computed (model/plans.h), for snapshots: those in use, else what the

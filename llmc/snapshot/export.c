@@ -8,6 +8,7 @@
 #include "llmc/base/file.h"
 #include "llmc/base/leftovers.h"
 #include "llmc/base/memory.h"
+#include "llmc/snapshot/export_characters.h"
 #include "llmc/snapshot/export_mark.h"
 #include "llmc/snapshot/export_vocabulary.h"
 #include "llmc/snapshot/import_source.h"
@@ -104,9 +105,13 @@ static int write_weights(AtomicFile *file, const ParamTable *table, const StateS
     return status;
 }
 
-char *export_config_json(const ModelShape *shape)
+int export_is_gpt2_vocabulary(const ModelShape *shape, const Characters *characters)
 {
-    int is_gpt2_vocabulary = shape->vocab_size >= EXPORT_VOCABULARY_TOKENS;
+    return !characters && shape->vocab_size >= EXPORT_VOCABULARY_TOKENS;
+}
+
+char *export_config_json(const ModelShape *shape, int is_gpt2_vocabulary)
+{
     json_t *config = json_pack(
         "{s:[s], s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:n, s:f, s:f, s:b, s:b, s:s}", "architectures",
         "GPT2LMHeadModel", "model_type", "gpt2", "activation_function", "gelu_new", "vocab_size",
@@ -153,11 +158,25 @@ static int write_vocabulary(const char *folder, Error *error)
     return status;
 }
 
-int export_hugging_face(const char *folder, const ParamTable *table, const StateSource *source, Error *error)
+static int write_characters(const char *folder, const Characters *characters, int block_size, Error *error)
 {
+    ExportText files[EXPORT_CHARACTERS_FILES];
+    export_characters_init(files, characters, block_size);
+    int status = 0;
+    for (int i = 0; i < EXPORT_CHARACTERS_FILES && status == 0; i++) {
+        status = write_text(folder, files[i].name, files[i].text, strlen(files[i].text), error);
+    }
+    export_characters_release(files);
+    return status;
+}
+
+int export_hugging_face(const char *folder, const ParamTable *table, const StateSource *source,
+                        const Characters *characters, Error *error)
+{
+    int is_gpt2_vocabulary = export_is_gpt2_vocabulary(&table->shape, characters);
     char path[PATH_BYTES_MAX];
     AtomicFile file;
-    if (export_check_hugging_face(folder, &table->shape, error) != 0 ||
+    if (export_check_hugging_face(folder, &table->shape, characters, error) != 0 ||
         path_join(path, folder, "model.safetensors", error) != 0 ||
         leftovers_replace(&file, path, error) != 0) {
         return -1;
@@ -168,11 +187,17 @@ int export_hugging_face(const char *folder, const ParamTable *table, const State
     }
     /* The large file is what can fail; when it is complete, the small ones come first, so that weights never
      * stand beside another model's config. */
-    char *config = export_config_json(&table->shape);
+    char *config = export_config_json(&table->shape, is_gpt2_vocabulary);
     int status = write_text(folder, "config.json", config, strlen(config), error);
     free(config);
-    if (status == 0 && table->shape.vocab_size >= EXPORT_VOCABULARY_TOKENS) {
+    if (status == 0 && is_gpt2_vocabulary) {
         status = write_vocabulary(folder, error);
+    }
+    if (status == 0 && !characters) {
+        export_remove_characters(folder);
+    }
+    if (status == 0 && characters) {
+        status = write_characters(folder, characters, table->shape.block_size, error);
     }
     if (status != 0) {
         atomic_file_discard(&file);

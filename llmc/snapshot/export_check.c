@@ -10,7 +10,9 @@
 
 #include "llmc/base/file.h"
 #include "llmc/base/memory.h"
+#include "llmc/data/characters_file.h"
 #include "llmc/snapshot/export.h"
+#include "llmc/snapshot/export_characters.h"
 #include "llmc/snapshot/export_mark.h"
 #include "llmc/snapshot/export_vocabulary.h"
 #include "llmc/snapshot/import_source.h"
@@ -84,8 +86,42 @@ static int check_text(const char *folder, const char *name, const char *text, si
                                                                 : error_foreign(path, error);
 }
 
-int export_check_hugging_face(const char *folder, const ModelShape *shape, Error *error)
+void export_remove_characters(const char *folder)
 {
+    ExportText files[EXPORT_CHARACTERS_FILES];
+    char path[PATH_BYTES_MAX];
+    CharactersFile file;
+    if (path_join(path, folder, "model.safetensors", NULL) != 0 || !is_marked(path) ||
+        characters_file_find(&file, folder, NULL) != 0 || !file.characters) {
+        return;
+    }
+    export_characters_init(files, file.characters, 1);
+    for (int i = 0; i < EXPORT_CHARACTERS_FILES; i++) {
+        if (path_join(path, folder, files[i].name, NULL) == 0) {
+            unlink(path);
+        }
+    }
+    export_characters_release(files);
+    characters_free(file.characters);
+}
+
+static int check_characters(const char *folder, const Characters *characters, int block_size, int is_free,
+                            Error *error)
+{
+    ExportText files[EXPORT_CHARACTERS_FILES];
+    export_characters_init(files, characters, block_size);
+    int status = 0;
+    for (int i = 0; i < EXPORT_CHARACTERS_FILES && status == 0; i++) {
+        status = check_text(folder, files[i].name, files[i].text, strlen(files[i].text), is_free, error);
+    }
+    export_characters_release(files);
+    return status;
+}
+
+int export_check_hugging_face(const char *folder, const ModelShape *shape, const Characters *characters,
+                              Error *error)
+{
+    int is_gpt2_vocabulary = export_is_gpt2_vocabulary(shape, characters);
     char path[PATH_BYTES_MAX];
     if (folder_create(folder, error) != 0 || path_join(path, folder, "model.safetensors", error) != 0) {
         return -1;
@@ -95,10 +131,13 @@ int export_check_hugging_face(const char *folder, const ModelShape *shape, Error
     if (found < 0 || (found && !is_ours)) {
         return found < 0 ? -1 : error_foreign(path, error);
     }
-    char *config = export_config_json(shape);
+    char *config = export_config_json(shape, is_gpt2_vocabulary);
     int status = check_text(folder, "config.json", config, strlen(config), is_ours, error);
     free(config);
-    if (status == 0 && shape->vocab_size >= EXPORT_VOCABULARY_TOKENS) {
+    if (status == 0 && characters) {
+        status = check_characters(folder, characters, shape->block_size, is_ours, error);
+    }
+    if (status == 0 && is_gpt2_vocabulary) {
         size_t merges_bytes;
         const char *merges = export_merges(&merges_bytes);
         char *vocabulary = export_vocabulary_json();
