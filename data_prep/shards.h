@@ -41,8 +41,8 @@ int shard_writer_append(ShardWriter *writer, const uint16_t *tokens, int64_t cou
 void shard_writer_set_val(ShardWriter *writer, int64_t tokens);
 /* What is appended from here on is for validation. Does nothing the second time. */
 int shard_writer_begin_val(ShardWriter *writer, Error *error);
-/* Before finish: each token t becomes tokens[t] (CHARACTERS_MAX), and the vocabulary is put beside the shards.
- * Both are borrowed. */
+/* Before finish: each token t becomes tokens[t] (CHARACTERS_MAX), and the vocabulary is put beside the
+ * shards. Both are borrowed. */
 void shard_writer_set_characters(ShardWriter *writer, const Characters *characters, const uint16_t *tokens);
 /* Split, sync, put in place. Release the writer afterwards, whatever it returns. */
 int shard_writer_finish(ShardWriter *writer, Error *error);

@@ -1,5 +1,5 @@
-/* What is looked for in text as it comes into a chunk: `<|endoftext|>`, where that ends documents, and bytes that
- * are no UTF-8, where that is asked for.
+/* What is looked for in text as it comes into a chunk: `<|endoftext|>`, where that ends documents, and bytes
+ * that are no UTF-8, where that is asked for.
  */
 #ifndef DATA_PREP_TEXT_MARKS_H
 #define DATA_PREP_TEXT_MARKS_H
@@ -20,8 +20,8 @@ typedef struct TextMarks {
  * next. To be called after each piece of text. */
 void text_marks_split(TextMarks *marks, Chunk *chunk);
 
-/* `added` bytes have come to the chunk; is_end: the document ends with them. Returns 0; or how many bytes before
- * the chunk's end the first byte lies that is no UTF-8. */
+/* `added` bytes have come to the chunk; is_end: the document ends with them. Returns 0; or how many bytes
+ * before the chunk's end the first byte lies that is no UTF-8. */
 size_t text_marks_check(TextMarks *marks, const Chunk *chunk, size_t added, int is_end);
 
 /* How many bytes at the end of a text may be the beginning of `<|endoftext|>`. */
