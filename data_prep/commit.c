@@ -35,8 +35,8 @@ static int is_foreign(void *context, int descriptor, const char *name, Error *er
     (void)context;
     (void)descriptor;
     (void)error;
-    return !shard_name_is_ours(name) && !folder_is_staging_name(name, "") && strcmp(name, FOLDER_LOCK) != 0 &&
-           strcmp(name, PARTIAL_FOLDER) != 0;
+    return !shard_folder_name_is_ours(name) && !folder_is_staging_name(name, "") &&
+           strcmp(name, FOLDER_LOCK) != 0 && strcmp(name, PARTIAL_FOLDER) != 0;
 }
 
 /* Access lists and whatever else somebody gave to the folder. A security label comes from the parent. */
@@ -307,7 +307,8 @@ int commit_shards(OutputFolder *folder, int count, int *removed_count, Error *er
     if (result == 0) {
         int stale_count = 0;
         for (size_t i = 0; i < replaced.count; i++) {
-            stale_count += !has(folder->staging_descriptor, replaced.items[i]);
+            stale_count +=
+                shard_name_is_ours(replaced.items[i]) && !has(folder->staging_descriptor, replaced.items[i]);
         }
         folder->is_committing = 1;
         Move move = {.folder = folder, .new = &new, .replaced = &replaced, .old = -1};

@@ -15,7 +15,7 @@
 
 #define COMMIT_OLD "old" /* in the commit's folder: the shards that were replaced */
 
-/* Put all files of the folder for new shards, `count` shards that are synced, in place. *removed_count is the
+/* Put all files of the folder for new shards, `count` files that are synced, in place. *removed_count is the
  * number of old shards whose names are not used again. -1 with *error: then the old shards are there as they
  * were, unless the text says otherwise. Release the folder afterwards. */
 int commit_shards(OutputFolder *folder, int count, int *removed_count, Error *error);

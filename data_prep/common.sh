@@ -42,3 +42,33 @@ fetch() {
 cannot_fetch() {
     die "cannot download $1 from this machine; download it elsewhere, copy it here, and run: $script FILE..."
 }
+
+# shakespeare_text [FILE]: the path of tiny Shakespeare, in $text: FILE as the caller gave it, or downloaded.
+shakespeare_text() {
+    if [ $# -eq 0 ]; then
+        text=data/tinyshakespeare/input.txt
+        local source=https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare
+        fetch $source/input.txt "$text"
+    else
+        text=$(from_caller "$1")
+    fi
+    [ -r "$text" ] || die "$text: expected a text, found no file that can be read"
+}
+
+# tokenize_nanogpt_split FOLDER FILE: GPT-2's tokens without marks, where validation is the text from nine
+# tenths on, as nanoGPT has it. The cut is between two characters.
+tokenize_nanogpt_split() {
+    local folder=$1 file=$2 bytes cut parts byte
+    bytes=$(wc -c <"$file")
+    cut=$((bytes * 9 / 10))
+    while byte=$(od -An -tu1 -j "$cut" -N 1 "$file") && [ "${byte:-0}" -ge 128 ] && [ "$byte" -lt 192 ]; do
+        cut=$((cut - 1)) # inside a character
+    done
+    parts=$(mktemp -d)
+    trap 'rm -rf "$parts"' EXIT
+    head -c "$cut" "$file" >"$parts/train.txt"
+    tail -c "+$((cut + 1))" "$file" >"$parts/val.txt"
+    need_tokenize
+    data_prep/tokenize -o "$folder" --eot=none --val-input="$parts/val.txt" "$parts/train.txt"
+    rm -rf "$parts"
+}

@@ -1,5 +1,6 @@
 #include "data_prep/documents.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -7,6 +8,7 @@
 #include "data_prep/clean.h"
 #include "data_prep/json_lines.h"
 #include "data_prep/layers.h"
+#include "data_prep/text_marks.h"
 #include "llmc/base/memory.h"
 
 enum {
@@ -19,14 +21,17 @@ enum {
 
 struct Documents {
     const TokenizeOptions *options;
-    const Tokenizer *tokenizer;
+    const Tokenizer *tokenizer; /* NULL: characters */
     Layers *layers;
     int next_input;
     int is_in_file;
     int is_json; /* this file */
     int is_in_document;
-    int is_json_begun; /* its byte order mark is behind us */
-    char *carry;       /* what was cut from the end of the chunk before */
+    int is_val; /* the inputs for training are read */
+    TextMarks marks;
+    int64_t file_text_bytes; /* of this file, for errors */
+    int is_json_begun;       /* its byte order mark is behind us */
+    char *carry;             /* what was cut from the end of the chunk before */
     size_t carry_bytes;
     size_t carry_capacity;
     int64_t begin_entry; /* of the input that is opened next */
@@ -38,32 +43,6 @@ struct Documents {
     const char *json_input;
     const char *json_input_end;
 };
-
-void chunk_release(Chunk *chunk)
-{
-    memory_free(chunk->text);
-    memory_free(chunk->marks);
-    *chunk = (Chunk){0};
-}
-
-static void chunk_reserve(Chunk *chunk, size_t capacity)
-{
-    if (capacity > chunk->capacity) {
-        chunk->text = memory_grow(chunk->text, chunk->bytes, capacity, 1, "text");
-        chunk->capacity = capacity;
-    }
-}
-
-static void chunk_mark(Chunk *chunk, MarkKind kind)
-{
-    if (chunk->marks_count == chunk->marks_capacity) {
-        size_t capacity = chunk->marks_capacity * 2 + 16;
-        chunk->marks =
-            memory_grow(chunk->marks, chunk->marks_count, capacity, sizeof(*chunk->marks), "documents");
-        chunk->marks_capacity = capacity;
-    }
-    chunk->marks[chunk->marks_count++] = (DocumentMark){.offset = chunk->bytes, .kind = kind};
-}
 
 Documents *documents_create(const TokenizeOptions *options, const Tokenizer *tokenizer)
 {
@@ -97,7 +76,10 @@ static int has_suffix(const char *name, const char *suffix)
     return name_bytes >= suffix_bytes && strcasecmp(name + name_bytes - suffix_bytes, suffix) == 0;
 }
 
-/* Go to the next file of this or the next input. Returns 1, 0 when all are read, -1 with *error set. */
+enum { NO_FILE = 0, NEXT_FILE = 1, FIRST_VAL_FILE = 2 };
+
+/* Go to the next file of this or the next input; or say that the next is the first for validation. -1 with
+ * *error set. */
 static int next_file(Documents *documents, Error *error)
 {
     for (;;) {
@@ -109,7 +91,10 @@ static int next_file(Documents *documents, Error *error)
             break;
         }
         if (documents->next_input == documents->options->inputs_count) {
-            return 0;
+            return NO_FILE;
+        }
+        if (documents->next_input == documents->options->val_first && !documents->is_val) {
+            return FIRST_VAL_FILE;
         }
         const char *path = documents->options->inputs[documents->next_input++];
         if (layers_open(documents->layers, path, error) != 0) {
@@ -123,28 +108,20 @@ static int next_file(Documents *documents, Error *error)
                          (documents->options->format == FORMAT_AUTO &&
                           (has_suffix(name, ".jsonl") || has_suffix(name, ".ndjson")));
     documents->is_in_file = 1;
+    documents->file_text_bytes = 0;
     if (documents->is_json) {
         json_lines_release(&documents->json);
-        json_lines_init(&documents->json);
+        json_lines_init(&documents->json, documents->options->text_key);
         documents->json_input = documents->json_input_end = documents->json_buffer;
         documents->is_json_begun = 0;
     }
-    return 1;
+    return NEXT_FILE;
 }
 
 void documents_begin_at(Documents *documents, int64_t input, int64_t entry)
 {
     documents->next_input = (int)input;
     documents->begin_entry = entry;
-}
-
-static int64_t ended_count(const Chunk *chunk, size_t marks)
-{
-    int64_t count = 0;
-    for (size_t i = 0; i < marks; i++) {
-        count += chunk->marks[i].kind == MARK_END;
-    }
-    return count;
 }
 
 /* A file begins: is it one where reading can begin again? */
@@ -155,31 +132,8 @@ static void note_place(Documents *documents, Chunk *chunk)
     if (input != documents->place.input || entry != documents->place.entry) {
         documents->place = (ChunkPlace){.input = input, .entry = entry};
         chunk->place = documents->place;
-        chunk->place.document = ended_count(chunk, chunk->marks_count);
+        chunk->place.document = chunk_ended_count(chunk, chunk->marks_count);
         chunk->has_place = 1;
-    }
-}
-
-void chunk_drop_documents(Chunk *chunk, int64_t *count)
-{
-    size_t marks = 0, bytes = *count > 0 ? chunk->bytes : 0;
-    int64_t dropped = 0;
-    while (dropped < *count && marks < chunk->marks_count) {
-        dropped += chunk->marks[marks++].kind == MARK_END;
-    }
-    if (dropped == *count && marks > 0) {
-        bytes = chunk->marks[marks - 1].offset;
-    }
-    chunk->bytes -= bytes;
-    chunk->marks_count -= marks;
-    chunk->place.document -= dropped;
-    *count -= dropped;
-    if (bytes > 0) {
-        memmove(chunk->text, chunk->text + bytes, chunk->bytes);
-    }
-    for (size_t i = 0; i < chunk->marks_count; i++) {
-        chunk->marks[i] = chunk->marks[i + marks];
-        chunk->marks[i].offset -= bytes;
     }
 }
 
@@ -194,23 +148,68 @@ static char *text_space(const Documents *documents, const Chunk *chunk, size_t *
     return documents->raw;
 }
 
-/* So much was read to there. */
-static void take_text(Documents *documents, Chunk *chunk, size_t bytes)
+static int fail_utf8(const Documents *documents, uint8_t byte, size_t bytes_left, Error *error)
 {
-    if (documents->options->clean == CLEAN_NONE) {
-        chunk->bytes += bytes;
-        return;
+    char description[768], place[64];
+    layers_describe(documents->layers, description, sizeof(description));
+    if (documents->is_json) {
+        snprintf(place, sizeof(place), "line %" PRId64, documents->json.line);
+    } else {
+        snprintf(place, sizeof(place), "byte %" PRId64, documents->file_text_bytes - (int64_t)bytes_left);
     }
-    chunk_reserve(chunk, chunk->bytes + clean_bytes_max(&documents->cleaner, bytes));
-    chunk->bytes += clean_push(&documents->cleaner, chunk->text + chunk->bytes, documents->raw, bytes);
+    return error_set(error,
+                     "%s: expected UTF-8 for --tokenizer=char, found byte 0x%02x at %s; convert it first "
+                     "(iconv -t UTF-8), or use --tokenizer=gpt2, which takes any bytes",
+                     description, byte, place);
 }
 
-static void end_document(Documents *documents, Chunk *chunk)
+/* `added` bytes of the present document have come to the chunk. -1 with *error. */
+static int look_at_text(Documents *documents, Chunk *chunk, size_t added, int is_end, Error *error)
 {
+    documents->file_text_bytes += (int64_t)added;
+    size_t wrong = documents->tokenizer ? 0 : text_marks_check(&documents->marks, chunk, added, is_end);
+    if (wrong > 0) {
+        return fail_utf8(documents, (uint8_t)chunk->text[chunk->bytes - wrong], wrong, error);
+    }
+    if (documents->options->eot_text == EOT_TEXT_SPLIT && added > 0) {
+        text_marks_split(&documents->marks, chunk);
+    }
+    return 0;
+}
+
+/* So much was read to there. -1 with *error. */
+static int take_text(Documents *documents, Chunk *chunk, size_t bytes, Error *error)
+{
+    size_t before = chunk->bytes;
+    if (documents->options->clean == CLEAN_NONE) {
+        chunk->bytes += bytes;
+    } else {
+        chunk_reserve(chunk, chunk->bytes + clean_bytes_max(&documents->cleaner, bytes));
+        chunk->bytes += clean_push(&documents->cleaner, chunk->text + chunk->bytes, documents->raw, bytes);
+    }
+    return look_at_text(documents, chunk, chunk->bytes - before, 0, error);
+}
+
+static void begin_document(Documents *documents, Chunk *chunk)
+{
+    chunk_mark(chunk, MARK_BEGIN);
+    documents->is_in_document = 1;
+    documents->marks = (TextMarks){.split_from = chunk->bytes};
+}
+
+static int end_document(Documents *documents, Chunk *chunk, Error *error)
+{
+    size_t before = chunk->bytes;
     chunk_reserve(chunk, chunk->bytes + clean_bytes_max(&documents->cleaner, 0));
     chunk->bytes += clean_end(&documents->cleaner, chunk->text + chunk->bytes);
-    chunk_mark(chunk, MARK_END);
+    if (look_at_text(documents, chunk, chunk->bytes - before, 1, error) != 0) {
+        return -1;
+    }
+    if (!documents->marks.is_begin_owed) { /* else it has ended already */
+        chunk_mark(chunk, MARK_END);
+    }
     documents->is_in_document = 0;
+    return 0;
 }
 
 /* Add text of this file to the chunk, up to its capacity. */
@@ -222,10 +221,12 @@ static int read_text(Documents *documents, Chunk *chunk, Error *error)
     if (got < 0) {
         return -1;
     }
-    take_text(documents, chunk, (size_t)got);
+    if (take_text(documents, chunk, (size_t)got, error) != 0) {
+        return -1;
+    }
     if (got == 0) {
-        end_document(documents, chunk);
         documents->is_in_file = 0;
+        return end_document(documents, chunk, error);
     }
     return 0;
 }
@@ -251,14 +252,17 @@ static int read_json(Documents *documents, Chunk *chunk, Error *error)
         char *output = space;
         JsonEvent event = json_lines_next(&documents->json, &documents->json_input, documents->json_input_end,
                                           &output, space + capacity, error);
-        take_text(documents, chunk, (size_t)(output - space));
+        if (take_text(documents, chunk, (size_t)(output - space), error) != 0) {
+            return -1;
+        }
         switch (event) {
         case JSON_TEXT_BEGINS:
-            chunk_mark(chunk, MARK_BEGIN);
-            documents->is_in_document = 1;
+            begin_document(documents, chunk);
             break;
         case JSON_TEXT_ENDS:
-            end_document(documents, chunk);
+            if (end_document(documents, chunk, error) != 0) {
+                return -1;
+            }
             if (is_full(chunk)) {
                 return 0;
             }
@@ -289,13 +293,24 @@ static int read_json(Documents *documents, Chunk *chunk, Error *error)
     }
 }
 
+/* Where a document's text may be cut, as text_cut says it. */
+static size_t find_cut(const Documents *documents, const char *text, size_t bytes)
+{
+    if (!documents->tokenizer && documents->marks.unchecked_bytes > 0) {
+        return bytes - (size_t)documents->marks.unchecked_bytes;
+    }
+    int is_split = documents->options->eot_text == EOT_TEXT_SPLIT;
+    size_t kept = is_split ? bytes - text_marks_tail(text, bytes) : bytes;
+    return documents->tokenizer ? text_cut(documents->tokenizer, text, kept) : kept;
+}
+
 /* The chunk is full and its last document goes on: cut it where a word ends, and keep the rest for the next.
  * The document's beginning is such a place, if it is not the chunk's. Returns 1, or 0 where there is none. */
 static int cut_chunk(Documents *documents, Chunk *chunk)
 {
     DocumentMark *last = chunk->marks_count > 0 ? &chunk->marks[chunk->marks_count - 1] : NULL;
     size_t begin = last ? last->offset : 0;
-    size_t cut = begin + text_cut(documents->tokenizer, chunk->text + begin, chunk->bytes - begin);
+    size_t cut = begin + find_cut(documents, chunk->text + begin, chunk->bytes - begin);
     if (cut == 0) {
         return 0;
     }
@@ -319,6 +334,8 @@ static void take_carry(Documents *documents, Chunk *chunk)
     chunk->bytes = 0;
     chunk->marks_count = 0;
     chunk->has_place = 0;
+    chunk->is_val = documents->is_val;
+    documents->marks.split_from = 0;
     if (chunk->capacity > CHUNK_KEPT_BYTES) { /* after a long word: its space is not kept for each chunk */
         memory_free(chunk->text);
         chunk->text = NULL;
@@ -344,13 +361,17 @@ int documents_next(Documents *documents, Chunk *chunk, Error *error)
             if (more < 0) {
                 return -1;
             }
-            if (!more) {
-                return chunk->bytes > 0 || chunk->marks_count > 0;
+            int has_content = chunk->bytes > 0 || chunk->marks_count > 0;
+            if (more == NO_FILE || (more == FIRST_VAL_FILE && has_content)) {
+                return has_content;
+            }
+            if (more == FIRST_VAL_FILE) {
+                documents->is_val = chunk->is_val = 1;
+                continue;
             }
             note_place(documents, chunk);
             if (!documents->is_json) {
-                chunk_mark(chunk, MARK_BEGIN);
-                documents->is_in_document = 1;
+                begin_document(documents, chunk);
             }
         }
         if (chunk->capacity - chunk->bytes >= CHUNK_ROOM_BYTES) {

@@ -15,6 +15,7 @@
 #include "data_prep/commit.h"
 #include "data_prep/partial.h"
 #include "llmc/base/memory.h"
+#include "llmc/data/characters_file.h"
 
 enum { LOCK_TRIES_MAX = 100 };
 
@@ -55,7 +56,7 @@ static int collect_name(void *context, int descriptor, const char *name, Error *
     ShardNames *names = context;
     (void)descriptor;
     (void)error;
-    if (shard_name_is_ours(name)) {
+    if (shard_folder_name_is_ours(name)) {
         if (names->count == names->capacity) {
             size_t capacity = names->capacity * 2 + 64;
             names->items =
@@ -103,7 +104,7 @@ static int remove_entry(void *context, int descriptor, const char *name, Error *
         folder_remove_shards(descriptor, name);
     } else if (strcmp(name, PARTIAL_FOLDER) == 0) {
         partial_remove(descriptor);
-    } else if (shard_name_is_ours(name) || strcmp(name, SHARD_COMMIT_LIST) == 0 ||
+    } else if (shard_folder_name_is_ours(name) || strcmp(name, SHARD_COMMIT_LIST) == 0 ||
                strcmp(name, FOLDER_LOCK) == 0) {
         unlinkat(descriptor, name, 0);
     }
@@ -199,10 +200,13 @@ static int lock_folder(OutputFolder *folder, Error *error)
 
 /* ---- what is in the folder ------------------------------------------------------------------------------*/
 
-/* Would training read this file of the folder as a shard? */
+/* Would training read this file of the folder, as a shard or as a vocabulary? */
 static int is_read_by_training(const char *name)
 {
     size_t bytes = strlen(name);
+    if (strcmp(name, CHARACTERS_FILE) == 0 || strcmp(name, CHARACTERS_PICKLE) == 0) {
+        return 1;
+    }
     return (strncmp(name, "train", 5) == 0 || strncmp(name, "val", 3) == 0) && bytes > 4 &&
            strcmp(name + bytes - 4, ".bin") == 0;
 }
@@ -268,6 +272,27 @@ static int check_inputs(const EntryCheck *check, const char *name, const struct 
     return 0;
 }
 
+/* A vocabulary that is not ours belongs to somebody. */
+static int check_vocabulary(const EntryCheck *check, const char *name, Error *error)
+{
+    char path[PATH_BYTES_MAX];
+    size_t bytes;
+    if (path_join(path, check->folder->path, name, error) != 0) {
+        return -1;
+    }
+    char *text =
+        strcmp(name, CHARACTERS_FILE) == 0 ? file_read(path, CHARACTERS_FILE_BYTES_MAX, &bytes, NULL) : NULL;
+    Characters *characters = text ? characters_parse_json(text, bytes, NULL) : NULL;
+    int is_ours = characters != NULL;
+    characters_free(characters);
+    memory_free(text);
+    return is_ours ? 0
+                   : error_set(error,
+                               "%s: expected no vocabulary of other programs, which training would use for "
+                               "these shards; move it away or use another folder",
+                               path);
+}
+
 static int check_entry(void *context, int descriptor, const char *name, Error *error)
 {
     const EntryCheck *check = context;
@@ -275,7 +300,11 @@ static int check_entry(void *context, int descriptor, const char *name, Error *e
     if (!is_read_by_training(name)) {
         return 0;
     }
-    if (!shard_name_is_ours(name)) {
+    int is_shard = shard_name_is_ours(name);
+    if (strcmp(name, CHARACTERS_PICKLE) == 0) {
+        return check_vocabulary(check, name, error);
+    }
+    if (!is_shard && strcmp(name, CHARACTERS_FILE) != 0) {
         return error_set(error,
                          "%s/%s: expected no shards of other programs, which training would mix with these; "
                          "move it away or use another folder",
@@ -288,7 +317,10 @@ static int check_entry(void *context, int descriptor, const char *name, Error *e
         return error_set(error, "%s/%s: expected a shard to replace, found something else",
                          check->folder->path, name);
     }
-    return check_inputs(check, name, &status, error);
+    if (check_inputs(check, name, &status, error) != 0) {
+        return -1;
+    }
+    return is_shard ? 0 : check_vocabulary(check, name, error);
 }
 
 /* ---- begin and end --------------------------------------------------------------------------------------*/
@@ -370,6 +402,7 @@ void output_folder_abandon(OutputFolder *folder, int train_count, int val_count)
         folder_shard_name(name, "val", i);
         unlinkat(folder->staging_descriptor, name, 0);
     }
+    unlinkat(folder->staging_descriptor, CHARACTERS_FILE, 0);
     rmdir(folder->staging);
     unlinkat(folder->descriptor, FOLDER_LOCK, 0);
 }

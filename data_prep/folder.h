@@ -42,7 +42,7 @@ void folder_shard_name(char name[SHARD_NAME_BYTES], const char *split, int numbe
 typedef int (*FolderVisit)(void *context, int descriptor, const char *name, Error *error);
 int folder_visit(int descriptor, const char *path, FolderVisit visit, void *context, Error *error);
 
-/* The names of the shards that a folder holds. The caller releases it, in any case. */
+/* The names of the shards that a folder holds, and of their vocabulary. Release it in any case. */
 typedef struct ShardNames {
     char (*items)[SHARD_NAME_BYTES];
     size_t count;

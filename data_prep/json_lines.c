@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "data_prep/json_scan.h"
+
 /* What is expected next. */
 typedef enum JsonState {
     STATE_LINE,         /* an object, or an empty line */
@@ -25,26 +27,14 @@ typedef enum JsonState {
 
 typedef enum StringUse { STRING_KEY, STRING_TEXT, STRING_SKIPPED } StringUse;
 
-/* RFC 8259's number as a machine; those that may be the last are marked. */
-typedef enum NumberState {
-    NUMBER_MINUS,
-    NUMBER_ZERO,   /* may end */
-    NUMBER_DIGITS, /* may end */
-    NUMBER_POINT,
-    NUMBER_FRACTION, /* may end */
-    NUMBER_E,
-    NUMBER_E_SIGN,
-    NUMBER_EXPONENT, /* may end */
-    NUMBER_OVER
-} NumberState;
-
-enum { UTF8_BYTES_MAX = 4 };
+enum { UTF8_BYTES_MAX = 4, KEY_TEXT_BYTES = 192 };
 
 static const char *const literals[] = {"true", "false", "null"};
 
-void json_lines_init(JsonLines *parser)
+void json_lines_init(JsonLines *parser, const char *text_key)
 {
-    *parser = (JsonLines){.line = 1, .state = STATE_LINE};
+    *parser =
+        (JsonLines){.line = 1, .state = STATE_LINE, .text_key = text_key, .text_key_bytes = strlen(text_key)};
 }
 
 void json_lines_release(JsonLines *parser)
@@ -71,17 +61,27 @@ static JsonEvent fail_at(const JsonLines *parser, Error *error, const char *expe
     return fail(parser, error, expected, found);
 }
 
+/* "BEFORE"text"AFTER", where text is the key of the document: for errors. */
+static const char *about_key(char out[KEY_TEXT_BYTES], const JsonLines *parser, const char *before,
+                             const char *after)
+{
+    snprintf(out, KEY_TEXT_BYTES, "%s\"%.100s\"%s", before, parser->text_key, after);
+    return out;
+}
+
 /* The key that has just ended is new in its object. Returns 0, or -1 with *error set. */
 static int take_key(JsonLines *parser, Error *error)
 {
-    int is_text = parser->depth == 1 && parser->key_count == 4 && memcmp(parser->key_bytes, "text", 4) == 0;
+    int is_text = parser->depth == 1 && parser->key_is_text && parser->key_count == parser->text_key_bytes;
     uint64_t hash = json_hash(parser->key_hash, parser->object_serial[parser->depth]);
     if (parser->keys.count == JSON_LINE_KEYS_MAX) {
         fail(parser, error, "fewer keys in one line", "more than a million");
         return -1;
     }
     if (!json_keys_add(&parser->keys, hash)) {
-        fail(parser, error, "each key once in its object", is_text ? "\"text\" twice" : "a key twice");
+        char twice[KEY_TEXT_BYTES];
+        fail(parser, error, "each key once in its object",
+             is_text ? about_key(twice, parser, "", " twice") : "a key twice");
         return -1;
     }
     parser->string_is_value_of_text = is_text;
@@ -95,9 +95,8 @@ static void put_byte(JsonLines *parser, char **output, uint8_t byte)
         *(*output)++ = (char)byte;
     } else if (parser->string_use == STRING_KEY) {
         parser->key_hash = json_hash(parser->key_hash, byte);
-        if (parser->key_count < sizeof(parser->key_bytes)) {
-            parser->key_bytes[parser->key_count] = byte;
-        }
+        parser->key_is_text &= parser->key_count < parser->text_key_bytes &&
+                               byte == (uint8_t)parser->text_key[parser->key_count];
         parser->key_count++;
     }
 }
@@ -146,7 +145,8 @@ static int pop(JsonLines *parser, Error *error)
     parser->depth--;
     value_ended(parser);
     if (parser->depth == 0 && !parser->has_text) {
-        fail(parser, error, "an object with \"text\"", "none");
+        char expected[KEY_TEXT_BYTES];
+        fail(parser, error, about_key(expected, parser, "an object with ", ""), "none");
         return -1;
     }
     return 0;
@@ -158,6 +158,7 @@ static void begin_string(JsonLines *parser, StringUse use)
     parser->string_use = use;
     parser->key_hash = 1; /* not 0, so that a NUL changes it */
     parser->key_count = 0;
+    parser->key_is_text = 1;
 }
 
 /* The first character of a value. Returns an event, or JSON_NEED_INPUT to go on. */
@@ -171,7 +172,8 @@ static JsonEvent begin_value(JsonLines *parser, char c, Error *error)
         return is_text ? JSON_TEXT_BEGINS : JSON_NEED_INPUT;
     }
     if (is_text) {
-        return fail_at(parser, error, "a string as value of \"text\"", c);
+        char expected[KEY_TEXT_BYTES];
+        return fail_at(parser, error, about_key(expected, parser, "a string as value of ", ""), c);
     }
     if (c == '{' || c == '[') {
         return push(parser, c == '{', error) == 0 ? JSON_NEED_INPUT : JSON_ERROR;
@@ -190,36 +192,10 @@ static JsonEvent begin_value(JsonLines *parser, char c, Error *error)
     return fail_at(parser, error, "a value", c);
 }
 
-static NumberState number_after(NumberState state, char c)
-{
-    int is_digit = c >= '0' && c <= '9';
-    int is_e = c == 'e' || c == 'E';
-    switch (state) {
-    case NUMBER_MINUS:
-        return c == '0' ? NUMBER_ZERO : is_digit ? NUMBER_DIGITS : NUMBER_OVER;
-    case NUMBER_ZERO:
-        return c == '.' ? NUMBER_POINT : is_e ? NUMBER_E : NUMBER_OVER;
-    case NUMBER_DIGITS:
-        return is_digit ? NUMBER_DIGITS : c == '.' ? NUMBER_POINT : is_e ? NUMBER_E : NUMBER_OVER;
-    case NUMBER_POINT:
-        return is_digit ? NUMBER_FRACTION : NUMBER_OVER;
-    case NUMBER_FRACTION:
-        return is_digit ? NUMBER_FRACTION : is_e ? NUMBER_E : NUMBER_OVER;
-    case NUMBER_E:
-        return is_digit ? NUMBER_EXPONENT : c == '+' || c == '-' ? NUMBER_E_SIGN : NUMBER_OVER;
-    case NUMBER_E_SIGN:
-    case NUMBER_EXPONENT:
-        return is_digit ? NUMBER_EXPONENT : NUMBER_OVER;
-    case NUMBER_OVER:
-        break;
-    }
-    return NUMBER_OVER;
-}
-
 /* A number goes on or ends before c; *used tells whether c belongs to it. */
 static JsonEvent continue_number(JsonLines *parser, char c, int *used, Error *error)
 {
-    NumberState next = number_after((NumberState)parser->number_state, c);
+    NumberState next = json_number_after((NumberState)parser->number_state, c);
     *used = next != NUMBER_OVER;
     if (*used) {
         parser->number_state = (int)next;
@@ -302,30 +278,6 @@ static JsonEvent take_escape_digit(JsonLines *parser, char c, char **output, Err
     return JSON_NEED_INPUT;
 }
 
-/* How many of the bytes from text on stand for themselves in a string. */
-static size_t plain_bytes(const char *text, const char *end)
-{
-    const uint64_t ones = 0x0101010101010101u;
-    const uint64_t highs = 0x80 * ones;
-    const char *next = text;
-    while (end - next >= 8) {
-        uint64_t bytes;
-        memcpy(&bytes, next, sizeof(bytes));
-        uint64_t quote = bytes ^ '"' * ones;
-        uint64_t backslash = bytes ^ '\\' * ones;
-        uint64_t special =
-            ((bytes - 0x20 * ones) & ~bytes) | ((quote - ones) & ~quote) | ((backslash - ones) & ~backslash);
-        if (special & highs) {
-            break;
-        }
-        next += 8;
-    }
-    while (next < end && (unsigned char)*next >= 0x20 && *next != '"' && *next != '\\') {
-        next++;
-    }
-    return (size_t)(next - text);
-}
-
 static JsonEvent continue_string(JsonLines *parser, const char **input, const char *input_end, char **output,
                                  char *output_end, Error *error)
 {
@@ -333,7 +285,7 @@ static JsonEvent continue_string(JsonLines *parser, const char **input, const ch
     if (parser->string_use == STRING_TEXT && end - *input > output_end - *output) {
         end = *input + (output_end - *output);
     }
-    size_t plain = plain_bytes(*input, end);
+    size_t plain = json_plain_bytes(*input, end);
     if (parser->string_use == STRING_TEXT) {
         memcpy(*output, *input, plain);
         *output += plain;
@@ -387,7 +339,8 @@ static JsonEvent take_structure(JsonLines *parser, char c, Error *error)
             return end_line(parser);
         }
         if (c != '{') {
-            return fail_at(parser, error, "an object with \"text\"", c);
+            char expected[KEY_TEXT_BYTES];
+            return fail_at(parser, error, about_key(expected, parser, "an object with ", ""), c);
         }
         return push(parser, 1, error) == 0 ? JSON_NEED_INPUT : JSON_ERROR;
     case STATE_KEY_OR_END:

@@ -1,4 +1,5 @@
-/* JSON Lines, strictly (RFC 8259), as a stream: each line is an object whose "text" is a document. Text comes
+/* JSON Lines, strictly (RFC 8259), as a stream: each line is an object whose "text", or what another key
+ * names, is a document. Text comes
  * out as it is met, so a line may be longer than memory. Bytes that are not UTF-8 pass as they are; a
  * repeated key, a lone surrogate or anything after the object is an error.
  */
@@ -32,8 +33,10 @@ typedef struct JsonLines {
     uint32_t objects_count;
     JsonKeys keys;
     uint64_t key_hash;
-    uint8_t key_bytes[5]; /* the beginning of the key, to know "text" */
+    const char *text_key; /* "text" */
+    size_t text_key_bytes;
     size_t key_count;
+    int key_is_text;                  /* so far */
     char token[JSON_TOKEN_BYTES_MAX]; /* of a number or literal, or escape, so far */
     int token_bytes;
     int number_state;
@@ -43,7 +46,8 @@ typedef struct JsonLines {
     int string_is_value_of_text;
 } JsonLines;
 
-void json_lines_init(JsonLines *parser);
+/* text_key: of the document, borrowed. */
+void json_lines_init(JsonLines *parser, const char *text_key);
 void json_lines_release(JsonLines *parser);
 
 /* Read from *input up to input_end, write text from *output up to output_end; both move on. The error names

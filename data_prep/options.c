@@ -11,7 +11,14 @@
 
 #include "llmc/base/memory.h"
 
-typedef enum OptionType { TYPE_STRING, TYPE_COUNT, TYPE_THREADS, TYPE_FRACTION, TYPE_CHOICE } OptionType;
+typedef enum OptionType {
+    TYPE_STRING,
+    TYPE_INPUT,
+    TYPE_COUNT,
+    TYPE_THREADS,
+    TYPE_FRACTION,
+    TYPE_CHOICE
+} OptionType;
 
 typedef struct OptionRow {
     const char *name;
@@ -27,6 +34,10 @@ static const OptionRow option_rows[] = {
     {"--decode", TYPE_STRING, FIELD(decode), {NULL}},
     {"--val-fraction", TYPE_FRACTION, FIELD(val_fraction), {NULL}},
     {"--val-tokens", TYPE_COUNT, FIELD(val_tokens), {NULL}},
+    {"--val-input", TYPE_INPUT, 0, {NULL}},
+    {"--tokenizer", TYPE_CHOICE, FIELD(tokenizer), {"gpt2", "char", NULL}},
+    {"--text-key", TYPE_STRING, FIELD(text_key), {NULL}},
+    {"--eot-in-text", TYPE_CHOICE, FIELD(eot_text), {"plain", "split", NULL}},
     {"--format", TYPE_CHOICE, FIELD(format), {"auto", "text", "jsonl", NULL}},
     {"--eot", TYPE_CHOICE, FIELD(eot), {"append", "prepend", "none", NULL}},
     {"--header", TYPE_CHOICE, FIELD(header), {"llmc", "none", NULL}},
@@ -108,6 +119,9 @@ static int set_option(TokenizeOptions *options, const OptionRow *row, const char
         }
         *(const char **)field = value;
         return 0;
+    case TYPE_INPUT:
+        options->val_inputs[options->val_inputs_count++] = value;
+        return 0;
     case TYPE_COUNT:
         return parse_count(field, row, value, row->offset == FIELD(shard_tokens), INT64_MAX / 4, error);
     case TYPE_THREADS:
@@ -170,8 +184,19 @@ static int check_together(const TokenizeOptions *options, Error *error)
     if (options->inputs_count == 0) {
         return error_set(error, "INPUT is missing: name the files to read, or - for a pipe; see --help");
     }
-    if (options->val_fraction >= 0 && options->val_tokens >= 0) {
-        return error_set(error, "--val-fraction and --val-tokens: expected one of them, found both");
+    if ((options->val_fraction >= 0) + (options->val_tokens >= 0) + (options->val_inputs_count > 0) > 1) {
+        const char *other = options->val_inputs_count > 0 ? "--val-input" : "--val-tokens";
+        return error_set(error, "%s and %s: expected one of them, found both",
+                         options->val_fraction >= 0 ? "--val-fraction" : "--val-tokens", other);
+    }
+    if (options->tokenizer == TOKENS_CHAR && options->eot != EOT_NONE) {
+        return error_set(error,
+                         "--eot with --tokenizer=char: expected none, as a mark is no character; leave the "
+                         "option out");
+    }
+    if (strlen(options->text_key) > TEXT_KEY_BYTES_MAX) {
+        return error_set(error, "--text-key=%.40s..: expected at most %d bytes", options->text_key,
+                         TEXT_KEY_BYTES_MAX);
     }
     if (options->header == HEADER_LLMC && options->shard_tokens > INT32_MAX) {
         return error_set(
@@ -183,6 +208,9 @@ static int check_together(const TokenizeOptions *options, Error *error)
     int stdin_count = 0;
     for (int i = 0; i < options->inputs_count; i++) {
         stdin_count += strcmp(options->inputs[i], "-") == 0;
+    }
+    for (int i = 0; i < options->val_inputs_count; i++) {
+        stdin_count += strcmp(options->val_inputs[i], "-") == 0;
     }
     if (stdin_count > 1) {
         return error_set(error, "-: expected once, found %d times: a pipe can be read only once",
@@ -202,10 +230,13 @@ int tokenize_options_init(TokenizeOptions *options, int argc, char **argv, Error
 {
     *options = (TokenizeOptions){.val_fraction = -1,
                                  .val_tokens = -1,
+                                 .text_key = "text",
+                                 .eot = -1,
                                  .shuffle_documents = -1,
                                  .shuffle_memory = SHUFFLE_MEMORY_MB,
                                  .threads = processors_count()};
     options->inputs = memory_alloc((size_t)argc, sizeof(char *), "arguments");
+    options->val_inputs = memory_alloc((size_t)argc, sizeof(char *), "arguments");
     int options_ended = 0;
     for (int i = 1; i < argc; i++) {
         const char *argument = argv[i];
@@ -232,11 +263,16 @@ int tokenize_options_init(TokenizeOptions *options, int argc, char **argv, Error
             return -1;
         }
     }
+    if (options->eot < 0) {
+        options->eot = options->tokenizer == TOKENS_CHAR ? EOT_NONE : EOT_APPEND;
+    }
     return check_together(options, error) == 0 ? tokenize_options_check_shuffle(options, error) : -1;
 }
 
 void tokenize_options_release(TokenizeOptions *options)
 {
     memory_free(options->inputs);
+    memory_free(options->val_inputs);
     options->inputs = NULL;
+    options->val_inputs = NULL;
 }

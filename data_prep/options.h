@@ -10,9 +10,11 @@ typedef enum InputFormat { FORMAT_AUTO, FORMAT_TEXT, FORMAT_JSONL } InputFormat;
 typedef enum EotPlace { EOT_APPEND, EOT_PREPEND, EOT_NONE } EotPlace;
 typedef enum HeaderKind { HEADER_LLMC, HEADER_NONE } HeaderKind;
 
+typedef enum TokenKind { TOKENS_GPT2, TOKENS_CHAR } TokenKind;
+typedef enum EotText { EOT_TEXT_PLAIN, EOT_TEXT_SPLIT } EotText;
 typedef enum CleanKind { CLEAN_NONE, CLEAN_OPENWEBTEXT } CleanKind;
 
-enum { THREADS_MAX = 256, SHUFFLE_MEMORY_MB = 256 };
+enum { THREADS_MAX = 256, SHUFFLE_MEMORY_MB = 256, TEXT_KEY_BYTES_MAX = 256 };
 
 typedef struct TokenizeOptions {
     const char *output;        /* NULL with --decode and --help */
@@ -21,8 +23,11 @@ typedef struct TokenizeOptions {
     int version;               /* --version was asked for */
     double val_fraction;       /* negative: not given */
     int64_t val_tokens;        /* negative: not given */
+    int tokenizer;             /* TokenKind */
     int format;                /* InputFormat */
-    int eot;                   /* EotPlace */
+    const char *text_key;      /* of the document in a line of JSON */
+    int eot_text;              /* EotText: what `<|endoftext|>` in a text is */
+    int eot;                   /* EotPlace; negative while it is not given */
     int header;                /* HeaderKind */
     int64_t shard_tokens;      /* 0: one shard */
     int64_t shuffle_documents; /* the seed; negative: they stay in their order */
@@ -31,6 +36,9 @@ typedef struct TokenizeOptions {
     int threads;
     const char **inputs; /* point into argv; owned */
     int inputs_count;
+    const char **val_inputs; /* the same; none: validation is the end of the inputs */
+    int val_inputs_count;
+    int val_first; /* once folders are expanded: the inputs from this one on are for validation */
 } TokenizeOptions;
 
 /* Returns 0, or -1 with *error naming the option, what was expected and what was found. */

@@ -14,6 +14,10 @@ int tokenize_options_check_shuffle(TokenizeOptions *options, Error *error)
     if (options->shuffle_documents < 0) {
         return 0;
     }
+    if (options->tokenizer == TOKENS_CHAR || options->val_inputs_count > 0) {
+        return error_set(error, "--shuffle-documents with %s: expected one of them, found both",
+                         options->val_inputs_count > 0 ? "--val-input" : "--tokenizer=char");
+    }
     if (options->val_tokens >= 0) {
         return error_set(error,
                          "--val-tokens with --shuffle-documents: expected --val-fraction=F, since whole "

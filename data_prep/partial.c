@@ -50,8 +50,9 @@ static int fail(const Partial *partial, const char *name, const char *what, Erro
 /* Of all that decides which tokens come out, up to and with input `last`. */
 static uint64_t fingerprint(const TokenizeOptions *options, int64_t last)
 {
-    int choices[] = {options->format, options->eot, options->clean};
+    int choices[] = {options->format, options->eot, options->eot_text, options->clean};
     uint64_t hash = hash_bytes(choices, sizeof(choices), 0);
+    hash = hash_bytes(options->text_key, strlen(options->text_key) + 1, hash);
     for (int64_t i = 0; i <= last && i < options->inputs_count; i++) {
         const char *path = options->inputs[i];
         struct stat status = {0};

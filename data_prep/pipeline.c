@@ -7,10 +7,11 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "data_prep/character_table.h"
 #include "data_prep/documents.h"
+#include "data_prep/input_files.h"
 #include "data_prep/progress.h"
 #include "data_prep/sink.h"
 #include "llmc/base/clock.h"
@@ -31,8 +32,10 @@ typedef struct Job {
 } Job;
 
 typedef struct Pipeline {
-    const TokenizeOptions *options;
-    Tokenizer *tokenizer;
+    const TokenizeOptions *options; /* folders are expanded in them */
+    const TokenizeOptions *named;   /* as the user gave them */
+    Tokenizer *tokenizer;           /* one of these two */
+    CharacterTable *characters;     /* of all texts */
 
     pthread_mutex_t read_mutex; /* held while a chunk is read; taken before state_mutex */
     Documents *documents;
@@ -53,7 +56,7 @@ typedef struct Pipeline {
     int has_failed;
     Error error; /* the first */
     TokenizeTotals totals;
-    int64_t text_tokens;
+    int64_t text_tokens, val_text_tokens;
     Job *jobs;
     int jobs_count;
 } Pipeline;
@@ -126,8 +129,10 @@ static void note_end(Job *job)
     job->ends[job->ends_count++] = job->tokens.count;
 }
 
-static void encode_job(Job *job, Encoder *encoder, const TokenizeOptions *options)
+/* encoder: NULL for characters. -1 with *error. */
+static int encode_job(Job *job, Encoder *encoder, const Pipeline *pipeline, Error *error)
 {
+    const TokenizeOptions *options = pipeline->options;
     const Chunk *chunk = &job->chunk;
     job->tokens.count = 0;
     job->ends_count = 0;
@@ -136,7 +141,12 @@ static void encode_job(Job *job, Encoder *encoder, const TokenizeOptions *option
     for (size_t i = 0; i <= chunk->marks_count; i++) {
         const DocumentMark *mark = i < chunk->marks_count ? &chunk->marks[i] : NULL;
         size_t end = mark ? mark->offset : chunk->bytes;
-        encoder_encode(encoder, &job->tokens, chunk->text + done, end - done);
+        if (encoder) {
+            encoder_encode(encoder, &job->tokens, chunk->text + done, end - done);
+        } else if (character_table_encode(pipeline->characters, &job->tokens, chunk->text + done, end - done,
+                                          error) != 0) {
+            return -1;
+        }
         done = end;
         if (!mark) {
             break;
@@ -151,6 +161,7 @@ static void encode_job(Job *job, Encoder *encoder, const TokenizeOptions *option
         }
     }
     job->text_tokens = (int64_t)job->tokens.count - eot_count;
+    return 0;
 }
 
 static int write_job(Pipeline *pipeline, const Job *job)
@@ -166,8 +177,9 @@ static int write_job(Pipeline *pipeline, const Job *job)
                           .text_bytes = (int64_t)job->chunk.bytes,
                           .place = job->chunk.has_place ? &place : NULL};
     pthread_mutex_lock(&pipeline->write_mutex);
-    int failed = sink_append(&pipeline->sink, &chunk, &error);
-    pipeline->text_tokens += job->text_tokens;
+    int failed = (job->chunk.is_val && shard_writer_begin_val(&pipeline->sink.writer, &error) != 0) ||
+                 sink_append(&pipeline->sink, &chunk, &error) != 0;
+    *(job->chunk.is_val ? &pipeline->val_text_tokens : &pipeline->text_tokens) += job->text_tokens;
     pipeline->totals.documents += (int64_t)job->ends_count;
     pipeline->totals.text_bytes += (int64_t)job->chunk.bytes;
     if (!failed) {
@@ -206,9 +218,13 @@ static void finish_job(Pipeline *pipeline, Job *job)
 static void *work(void *argument)
 {
     Pipeline *pipeline = argument;
-    Encoder *encoder = encoder_create(pipeline->tokenizer);
+    Encoder *encoder = pipeline->tokenizer ? encoder_create(pipeline->tokenizer) : NULL;
+    Error error;
     for (Job *job; (job = read_job(pipeline));) {
-        encode_job(job, encoder, pipeline->options);
+        if (encode_job(job, encoder, pipeline, &error) != 0) {
+            set_failed(pipeline, &error);
+            break;
+        }
         finish_job(pipeline, job);
     }
     encoder_free(encoder);
@@ -306,42 +322,55 @@ static void run_threads(Pipeline *pipeline)
     }
 }
 
-/* Can every input be read? Returns the bytes of all, -1 where a pipe makes that unknown, or -2 with *error
- * set. */
-static int64_t check_inputs(const TokenizeOptions *options, Error *error)
-{
-    int64_t bytes = 0;
-    for (int i = 0; i < options->inputs_count; i++) {
-        const char *path = options->inputs[i];
-        struct stat status;
-        if (strcmp(path, "-") == 0) {
-            bytes = -1;
-            continue;
-        }
-        if (stat(path, &status) != 0 || access(path, R_OK) != 0) {
-            error_set(error, "%s: cannot open: %s", path, strerror(errno));
-            return -2;
-        }
-        if (S_ISDIR(status.st_mode)) {
-            error_set(error, "%s: expected a file, found a folder; name the files in it", path);
-            return -2;
-        }
-        bytes = bytes < 0 || !S_ISREG(status.st_mode) ? -1 : bytes + status.st_size;
-    }
-    return bytes;
-}
-
 static int finish(Pipeline *pipeline, Error *error)
 {
     if (pipeline->has_failed) {
         *error = pipeline->error;
         return -1;
     }
+    const TokenizeOptions *named = pipeline->named;
     if (pipeline->text_tokens == 0) {
         return error_set(error, "%s%s: expected text, found none: there are no tokens to write",
-                         pipeline->options->inputs[0], pipeline->options->inputs_count > 1 ? " .." : "");
+                         named->inputs[0], named->inputs_count > 1 ? " .." : "");
     }
-    return sink_finish(&pipeline->sink, let_signal_in, pipeline, error);
+    if (named->val_inputs_count > 0 && pipeline->val_text_tokens == 0) {
+        return error_set(error, "--val-input=%s%s: expected text, found none: there are no tokens to write",
+                         named->val_inputs[0], named->val_inputs_count > 1 ? " .." : "");
+    }
+    if (!pipeline->characters) {
+        return sink_finish(&pipeline->sink, let_signal_in, pipeline, error);
+    }
+    uint16_t *tokens = memory_alloc_zeroed(CHARACTERS_MAX, sizeof(*tokens), "characters");
+    Characters *characters = character_table_finish(pipeline->characters, tokens, error);
+    shard_writer_set_characters(&pipeline->sink.writer, characters, tokens);
+    int result = characters ? sink_finish(&pipeline->sink, let_signal_in, pipeline, error) : -1;
+    pipeline->totals.characters = characters ? characters_count(characters) : 0;
+    shard_writer_set_characters(&pipeline->sink.writer, NULL, NULL);
+    characters_free(characters);
+    memory_free(tokens);
+    return result;
+}
+
+static void pipeline_init(Pipeline *pipeline)
+{
+    pipeline->jobs_count = pipeline->options->threads * JOBS_PER_THREAD;
+    pthread_mutex_init(&pipeline->read_mutex, NULL);
+    pthread_mutex_init(&pipeline->write_mutex, NULL);
+    pthread_mutex_init(&pipeline->state_mutex, NULL);
+    pthread_cond_init(&pipeline->job_written, NULL);
+}
+
+/* What reads and encodes, once the inputs and the output are known to be there. */
+static void pipeline_prepare(Pipeline *pipeline, int64_t input_bytes)
+{
+    if (pipeline->options->tokenizer == TOKENS_CHAR) {
+        pipeline->characters = character_table_create();
+    } else {
+        pipeline->tokenizer = tokenizer_create();
+    }
+    pipeline->documents = documents_create(pipeline->options, pipeline->tokenizer);
+    pipeline->jobs = memory_alloc_zeroed((size_t)pipeline->jobs_count, sizeof(*pipeline->jobs), "chunks");
+    progress_init(&pipeline->progress, input_bytes);
 }
 
 /* Begin where an earlier run has ended. */
@@ -365,19 +394,13 @@ static void release_jobs(Pipeline *pipeline)
     memory_free(pipeline->jobs);
 }
 
-int pipeline_run(TokenizeTotals *totals, const TokenizeOptions *options, Error *error)
+/* The run whose inputs are files. */
+static int run_files(TokenizeTotals *totals, const TokenizeOptions *options, const TokenizeOptions *named,
+                     int64_t input_bytes, Error *error)
 {
-    int64_t input_bytes = check_inputs(options, error);
-    if (input_bytes == -2) {
-        return -1;
-    }
     double begin_ms = clock_ms();
-    Pipeline pipeline = {.options = options, .jobs_count = options->threads * JOBS_PER_THREAD};
-    pthread_mutex_init(&pipeline.read_mutex, NULL);
-    pthread_mutex_init(&pipeline.write_mutex, NULL);
-    pthread_mutex_init(&pipeline.state_mutex, NULL);
-    pthread_cond_init(&pipeline.job_written, NULL);
-
+    Pipeline pipeline = {.options = options, .named = named};
+    pipeline_init(&pipeline);
     sigset_t set;
     awaited_signals(&set);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
@@ -390,11 +413,8 @@ int pipeline_run(TokenizeTotals *totals, const TokenizeOptions *options, Error *
     int failed = pthread_create(&signal_thread, NULL, wait_for_signal, &pipeline);
     CHECK(!failed, "cannot start a thread: %s", strerror(failed));
 
-    pipeline.tokenizer = tokenizer_create();
-    pipeline.documents = documents_create(options, pipeline.tokenizer);
-    pipeline.jobs = memory_alloc_zeroed((size_t)pipeline.jobs_count, sizeof(*pipeline.jobs), "chunks");
+    pipeline_prepare(&pipeline, input_bytes);
     begin_reading(&pipeline);
-    progress_init(&pipeline.progress, input_bytes);
     run_threads(&pipeline);
     progress_end(&pipeline.progress);
 
@@ -415,5 +435,21 @@ int pipeline_run(TokenizeTotals *totals, const TokenizeOptions *options, Error *
     release_jobs(&pipeline);
     documents_free(pipeline.documents);
     tokenizer_free(pipeline.tokenizer);
+    character_table_free(pipeline.characters);
+    return result;
+}
+
+int pipeline_run(TokenizeTotals *totals, const TokenizeOptions *options, Error *error)
+{
+    InputFiles files;
+    TokenizeOptions expanded = *options;
+    int result = input_files_init(&files, options, error);
+    if (result == 0) {
+        expanded.inputs = files.paths;
+        expanded.inputs_count = (int)files.count;
+        expanded.val_first = (int)files.val_first;
+        result = run_files(totals, &expanded, options, files.bytes, error);
+    }
+    input_files_release(&files);
     return result;
 }

@@ -16,6 +16,7 @@ typedef struct TokenizeTotals {
     int64_t val_tokens;
     int64_t text_bytes;
     int removed_shards; /* of an earlier run */
+    int characters;     /* in the vocabulary; 0: GPT-2's */
     double ms;
 } TokenizeTotals;
 

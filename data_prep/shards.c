@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <math.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "data_prep/commit.h"
@@ -39,6 +40,12 @@ static int shard_number(const ShardWriter *writer, int n)
     return writer->options->shard_tokens > 0 ? n : 0;
 }
 
+/* nanoGPT trains on the first int(n * 0.9) characters. */
+static int64_t val_characters(double fraction, int64_t characters)
+{
+    return characters - (int64_t)floor((double)characters * (1 - fraction));
+}
+
 /* How many of `tokens` tokens are for validation. */
 static int64_t val_tokens_of(const ShardWriter *writer, int64_t tokens)
 {
@@ -50,9 +57,11 @@ static int64_t val_tokens_of(const ShardWriter *writer, int64_t tokens)
         return options->val_tokens;
     }
     if (options->val_fraction >= 0) {
-        return llrint(options->val_fraction * (double)tokens);
+        return options->tokenizer == TOKENS_CHAR ? val_characters(options->val_fraction, tokens)
+                                                 : llrint(options->val_fraction * (double)tokens);
     }
-    int64_t part = tokens / DEFAULT_VAL_PART;
+    int64_t part = options->tokenizer == TOKENS_CHAR ? val_characters(1.0 / DEFAULT_VAL_PART, tokens)
+                                                     : tokens / DEFAULT_VAL_PART;
     return part < DEFAULT_VAL_TOKENS_MAX ? part : DEFAULT_VAL_TOKENS_MAX;
 }
 
@@ -153,8 +162,9 @@ static void begin_flush(ShardWriter *writer)
 static int check_countable(const ShardWriter *writer, Error *error)
 {
     const TokenizeOptions *options = writer->options;
-    int64_t train_tokens = writer->tokens - val_tokens_of(writer, writer->tokens);
-    if (options->header == HEADER_LLMC && options->shard_tokens == 0 && train_tokens > INT32_MAX) {
+    int64_t tokens = options->val_inputs_count > 0 ? writer->shard_used
+                                                   : writer->tokens - val_tokens_of(writer, writer->tokens);
+    if (options->header == HEADER_LLMC && options->shard_tokens == 0 && tokens > INT32_MAX) {
         return error_set(error,
                          "%s/%s: more than %d tokens for one shard, which is what llm.c's header can count; "
                          "use --shard-tokens=100000000, or --header=none",
@@ -163,18 +173,41 @@ static int check_countable(const ShardWriter *writer, Error *error)
     return 0;
 }
 
+/* The next shard of the split that is written. */
+static int begin_next(ShardWriter *writer, Error *error)
+{
+    int *count = writer->is_val ? &writer->val_shards_count : &writer->shards_count;
+    if (begin_file(&writer->file, writer, writer->is_val ? "val" : "train", *count + 1, error) != 0) {
+        return -1;
+    }
+    *count += 1;
+    writer->shard_used = 0;
+    writer->flushed = 0;
+    return 0;
+}
+
+int shard_writer_begin_val(ShardWriter *writer, Error *error)
+{
+    if (writer->is_val) {
+        return 0;
+    }
+    if (end_file(&writer->file, writer, writer->shard_used, error) != 0) {
+        return -1;
+    }
+    writer->is_val = 1;
+    writer->train_tokens = writer->tokens;
+    return begin_next(writer, error);
+}
+
 int shard_writer_append(ShardWriter *writer, const uint16_t *tokens, int64_t count, Error *error)
 {
     while (count > 0) {
         int64_t room = shard_capacity(writer) - writer->shard_used;
         if (room == 0) {
             if (end_file(&writer->file, writer, writer->shard_used, error) != 0 ||
-                begin_file(&writer->file, writer, "train", writer->shards_count + 1, error) != 0) {
+                begin_next(writer, error) != 0) {
                 return -1;
             }
-            writer->shards_count++;
-            writer->shard_used = 0;
-            writer->flushed = 0;
             continue;
         }
         int64_t now = count < room ? count : room;
@@ -309,23 +342,94 @@ void shard_writer_set_val(ShardWriter *writer, int64_t tokens)
     writer->val_exact = tokens;
 }
 
-int shard_writer_finish(ShardWriter *writer, Error *error)
+/* Change the tokens of the shards of a split, whose headers are written. */
+static int renumber_split(const ShardWriter *writer, const char *split, int count, const uint16_t *tokens,
+                          Error *error)
+{
+    uint16_t *space = memory_alloc(COPY_TOKENS, sizeof(*space), "copy buffer");
+    int result = 0;
+    for (int n = 1; n <= count && result == 0; n++) {
+        ShardFile file = {.descriptor = -1};
+        struct stat status;
+        int64_t left = 0, done = 0;
+        result = open_shard(&file, writer, split, n, 0, error);
+        if (result == 0 && fstat(file.descriptor, &status) != 0) {
+            result = fail_shard(writer, &file, "look at", error);
+        }
+        left = result == 0 ? (status.st_size - header_bytes(writer)) / SHARD_TOKEN_BYTES : 0;
+        for (int64_t now; left > 0 && result == 0; left -= now, done += now) {
+            now = left < COPY_TOKENS ? left : COPY_TOKENS;
+            size_t bytes = (size_t)now * sizeof(*space);
+            result = read_back(writer, &file, end_of(writer, done), space, bytes, error);
+            for (int64_t i = 0; i < now && result == 0; i++) {
+                space[i] = tokens[space[i]];
+            }
+            result = result == 0 ? write_at(writer, &file, end_of(writer, done), space, bytes, error) : -1;
+        }
+        close_shard(&file);
+    }
+    memory_free(space);
+    return result;
+}
+
+/* The vocabulary, synced. */
+static int write_characters(const ShardWriter *writer, const Characters *characters, Error *error)
+{
+    ShardFile file = {.name = CHARACTERS_FILE};
+    file.descriptor =
+        openat(writer->folder.staging_descriptor, file.name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (file.descriptor < 0) {
+        return fail_shard(writer, &file, "create", error);
+    }
+    char *text = characters_to_json(characters);
+    int result = write_at(writer, &file, 0, text, strlen(text), error);
+    if (result == 0 && fsync(file.descriptor) != 0) {
+        result = fail_shard(writer, &file, "write", error);
+    }
+    memory_free(text);
+    close_shard(&file);
+    return result;
+}
+
+/* Move the tail of train into val. */
+static int split_tail(ShardWriter *writer, Error *error)
 {
     writer->val_tokens = val_tokens_of(writer, writer->tokens);
-    if (end_file(&writer->file, writer, writer->shard_used, error) != 0) {
-        return -1;
-    }
     if (writer->val_tokens >= writer->tokens) {
         return error_set(error, "--val-tokens=%lld: expected less than the %lld tokens of all inputs",
                          (long long)writer->val_tokens, (long long)writer->tokens);
     }
-    if (write_val(writer, error) != 0 || cut_train(writer, error) != 0 ||
-        sync_split(writer, "val", writer->val_shards_count, error) != 0 ||
+    return write_val(writer, error) != 0 || cut_train(writer, error) != 0 ? -1 : 0;
+}
+
+void shard_writer_set_characters(ShardWriter *writer, const Characters *characters, const uint16_t *tokens)
+{
+    writer->characters = characters;
+    writer->new_tokens = tokens;
+}
+
+int shard_writer_finish(ShardWriter *writer, Error *error)
+{
+    const uint16_t *tokens = writer->new_tokens;
+    if (end_file(&writer->file, writer, writer->shard_used, error) != 0) {
+        return -1;
+    }
+    if (writer->is_val) {
+        writer->val_tokens = writer->tokens - writer->train_tokens;
+    } else if (split_tail(writer, error) != 0) {
+        return -1;
+    }
+    if (writer->characters && (renumber_split(writer, "val", writer->val_shards_count, tokens, error) != 0 ||
+                               renumber_split(writer, "train", writer->shards_count, tokens, error) != 0 ||
+                               write_characters(writer, writer->characters, error) != 0)) {
+        return -1;
+    }
+    if (sync_split(writer, "val", writer->val_shards_count, error) != 0 ||
         sync_split(writer, "train", writer->shards_count, error) != 0) {
         return -1;
     }
-    return commit_shards(&writer->folder, writer->shards_count + writer->val_shards_count,
-                         &writer->removed_count, error);
+    int files = writer->shards_count + writer->val_shards_count + (writer->characters != NULL);
+    return commit_shards(&writer->folder, files, &writer->removed_count, error);
 }
 
 void shard_writer_release(ShardWriter *writer)

@@ -1,5 +1,6 @@
 /* Text to GPT-2 tokens, ready for training. The parts, in the order in which text passes them:
- * options.c  layers.c (files, archives)  json_lines.c  documents.c (chunks)  pipeline.c (threads)  shards.c
+ * options.c  input_files.c  layers.c (files, archives)  json_lines.c  documents.c (chunks)
+ * pipeline.c (threads)  character_table.c  shards.c
  */
 #include <archive.h>
 #include <errno.h>
@@ -16,6 +17,7 @@
 #include "llmc/base/format.h"
 #include "llmc/base/help.h"
 #include "llmc/base/version.h"
+#include "llmc/data/shard_folder.h"
 
 static void print_totals(const TokenizeOptions *options, const TokenizeTotals *totals)
 {
@@ -30,6 +32,10 @@ static void print_totals(const TokenizeOptions *options, const TokenizeTotals *t
     fprintf(stderr, "tokenize: %s: %s tokens for training, %s for validation; ", options->output, train, val);
     fprintf(stderr, "%s document%s, %.1f MB of text in %.2f s, %.1f MB/s\n", documents,
             totals->documents == 1 ? "" : "s", megabytes, seconds, megabytes / seconds);
+    if (totals->characters > 0) {
+        fprintf(stderr, "tokenize: %s: a vocabulary of %d characters in %s\n", options->output,
+                totals->characters, CHARACTERS_FILE);
+    }
     if (totals->removed_shards > 0) {
         fprintf(stderr, "tokenize: %s: removed %d shards of an earlier run\n", options->output,
                 totals->removed_shards);

@@ -65,7 +65,8 @@ static char *write_tiny(size_t *bytes)
                          .best_loss = INFINITY,
                          .version = "1",
                          .options = "{\"a\":1}",
-                         .plans = "device\n8x8x8 nn fp32 bf16 plain set 1 2 4: 1 0 1 0 0 0 0 0 0\n"};
+                         .plans = "device\n8x8x8 nn fp32 bf16 plain set 1 2 4: 1 0 1 0 0 0 0 0 0\n",
+                         .characters = "{\"tokenizer\":\"char\",\"characters\":[\"a\"]}"};
     StateSource source = {read_nothing, NULL};
     ParamTable table;
     params_init(&table, &info.shape);

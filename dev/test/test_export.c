@@ -40,7 +40,7 @@ static void test_hugging_face_folder(void **state)
     Error error;
     StateSource source = {read_state, &model};
     const char *folder = new_folder();
-    if (export_hugging_face(folder, &model.table, &source, NULL, &error) != 0) {
+    if (export_hugging_face(folder, &model.table, &source, NULL, NULL, &error) != 0) {
         fail_msg("%s", error.text);
     }
     SafeFile file;
@@ -91,8 +91,8 @@ static void test_hugging_face_replaces(void **state)
     const char *folder = new_folder();
     StateSource source = {read_state, &model};
     StateSource other_source = {read_state, &other};
-    assert_int_equal(export_hugging_face(folder, &model.table, &source, NULL, &error), 0);
-    assert_int_equal(export_hugging_face(folder, &other.table, &other_source, NULL, &error), 0);
+    assert_int_equal(export_hugging_face(folder, &model.table, &source, NULL, NULL, &error), 0);
+    assert_int_equal(export_hugging_face(folder, &other.table, &other_source, NULL, NULL, &error), 0);
     check_weights(folder, &other);
 
     char path[PATH_BYTES_MAX];
@@ -245,7 +245,7 @@ static void test_small_files(void **state)
     fill_exact(&other);
     const char *folder = new_folder();
     StateSource source = {read_state, &other};
-    assert_int_equal(export_hugging_face(folder, &other.table, &source, NULL, &error), 0);
+    assert_int_equal(export_hugging_face(folder, &other.table, &source, NULL, NULL, &error), 0);
     json_t *config = load_json(folder, "config.json");
     assert_int_equal(json_integer_value(json_object_get(config, "n_ctx")), 2);
     assert_int_equal(json_integer_value(json_object_get(config, "eos_token_id")), 50256);
@@ -268,7 +268,7 @@ static void test_small_files(void **state)
     arenas_release(&other);
 
     StateSource small_source = {read_state, &model};
-    assert_int_equal(export_hugging_face(folder, &model.table, &small_source, NULL, &error), 0);
+    assert_int_equal(export_hugging_face(folder, &model.table, &small_source, NULL, NULL, &error), 0);
     static const char *const gone[] = {"vocab.json", "merges.txt", "tokenizer.json", "tokenizer_config.json"};
     for (int i = 0; i < 4; i++) {
         char path[PATH_BYTES_MAX];
@@ -298,20 +298,20 @@ static void test_model_card(void **state)
     const char *folder = new_folder();
     StateSource source = {read_state, &model};
     ExportFacts facts = {.updates = 7, .update_tokens = 1000, .val_loss = 3.25, .best_loss = INFINITY};
-    assert_int_equal(export_hugging_face(folder, &model.table, &source, &facts, &error), 0);
+    assert_int_equal(export_hugging_face(folder, &model.table, &source, NULL, &facts, &error), 0);
     assert_true(card_holds(folder, "| tokens seen | 7,000 |\n| validation loss | 3.2500 |\n\n"));
     assert_true(card_holds(folder, "--init_from=FOLDER"));
     snprintf(path, sizeof(path), "%s/model.safetensors", folder);
     assert_int_equal(unlink(path), 0);
     facts = (ExportFacts){.updates = 8, .update_tokens = 1000, .val_loss = NAN, .best_loss = 3.5};
-    assert_int_equal(export_hugging_face(folder, &model.table, &source, &facts, &error), 0);
+    assert_int_equal(export_hugging_face(folder, &model.table, &source, NULL, &facts, &error), 0);
     assert_true(
         card_holds(folder, "| tokens seen | 8,000 |\n| lowest validation loss on the way | 3.5000 |"));
 
     snprintf(name, sizeof(name), "%s/README.md", strrchr(folder, '/') + 1);
     scratch_write(name, "my own card", 11);
-    assert_int_equal(export_check_hugging_face(folder, &model.table.shape, &error), 0);
-    assert_int_equal(export_hugging_face(folder, &model.table, &source, &facts, &error), 0);
+    assert_int_equal(export_check_hugging_face(folder, &model.table.shape, NULL, &error), 0);
+    assert_int_equal(export_hugging_face(folder, &model.table, &source, NULL, &facts, &error), 0);
     assert_true(card_holds(folder, "my own card"));
 }
 
@@ -322,7 +322,7 @@ static void test_disk_full(void **state)
     Error error;
     const char *folder = new_folder();
     StateSource source = {read_state, &model};
-    assert_int_equal(export_hugging_face(folder, &model.table, &source, NULL, &error), 0);
+    assert_int_equal(export_hugging_face(folder, &model.table, &source, NULL, NULL, &error), 0);
     pid_t child = fork();
     if (child == 0) {
         signal(SIGXFSZ, SIG_IGN);
@@ -331,7 +331,7 @@ static void test_disk_full(void **state)
         Error reason = {.text = ""};
         char path[PATH_BYTES_MAX];
         snprintf(path, sizeof(path), "%s/model.bin", folder);
-        int is_refused = export_hugging_face(folder, &model.table, &source, NULL, &reason) == -1 &&
+        int is_refused = export_hugging_face(folder, &model.table, &source, NULL, NULL, &reason) == -1 &&
                          strstr(reason.text, "model.safetensors: cannot write: File too large") &&
                          export_llmc(path, &model.table, &source, &reason) == -1 &&
                          strstr(reason.text, "model.bin: cannot write: File too large");
@@ -371,8 +371,8 @@ static void test_files_of_others_are_not_replaced(void **state)
         assert_int_equal(folder_create(folder, &error), 0);
         snprintf(name, sizeof(name), "%s/%s", strrchr(folder, '/') + 1, names[i]);
         snprintf(path, sizeof(path), "%s", scratch_write(name, "foreign", 7));
-        check_refused(export_check_hugging_face(folder, &model.table.shape, &error), &error, names[i]);
-        check_refused(export_hugging_face(folder, &model.table, &source, NULL, &error), &error,
+        check_refused(export_check_hugging_face(folder, &model.table.shape, NULL, &error), &error, names[i]);
+        check_refused(export_hugging_face(folder, &model.table, &source, NULL, NULL, &error), &error,
                       "found another");
         size_t bytes;
         char *text = (char *)scratch_read(path, &bytes);
@@ -380,11 +380,11 @@ static void test_files_of_others_are_not_replaced(void **state)
         assert_memory_equal(text, "foreign", 7);
         free(text);
         assert_int_equal(unlink(path), 0);
-        assert_int_equal(export_hugging_face(folder, &model.table, &source, NULL, &error), 0);
-        assert_int_equal(export_check_hugging_face(folder, &model.table.shape, &error), 0);
+        assert_int_equal(export_hugging_face(folder, &model.table, &source, NULL, NULL, &error), 0);
+        assert_int_equal(export_check_hugging_face(folder, &model.table.shape, NULL, &error), 0);
         snprintf(path, sizeof(path), "%s/model.safetensors", folder);
         assert_int_equal(unlink(path), 0); /* config.json is what it would be */
-        assert_int_equal(export_check_hugging_face(folder, &model.table.shape, &error), 0);
+        assert_int_equal(export_check_hugging_face(folder, &model.table.shape, NULL, &error), 0);
     }
     char *path = scratch_write("shard.bin", "foreign", 7);
     check_refused(export_check_llmc(path, &error), &error, "shard.bin: expected no file, or one that");
@@ -396,7 +396,7 @@ static void test_files_of_others_are_not_replaced(void **state)
     assert_int_equal(export_llmc(path, &model.table, &source, &error), 0);
     check_refused(export_check_llmc("/dev/null", &error), &error, "/dev/null: expected no file");
     check_refused(export_check_llmc("/proc/x", &error), &error, "/proc/x: cannot create");
-    check_refused(export_check_hugging_face("/proc/x", &model.table.shape, &error), &error, "/proc/x");
+    check_refused(export_check_hugging_face("/proc/x", &model.table.shape, NULL, &error), &error, "/proc/x");
 }
 
 static void touch(char path[PATH_BYTES_MAX], const char *folder, const char *name)
@@ -429,7 +429,7 @@ static void test_leftovers_of_killed_exports(void **state)
     int held = open(paths[HELD], O_RDONLY);
     assert_int_equal(flock(held, LOCK_SH), 0);
     snprintf(path, sizeof(path), "%s/llmc.bin", folder);
-    if (export_hugging_face(folder, &model.table, &source, NULL, &error) != 0 ||
+    if (export_hugging_face(folder, &model.table, &source, NULL, NULL, &error) != 0 ||
         export_llmc(path, &model.table, &source, &error) != 0) {
         fail_msg("%s", error.text);
     }

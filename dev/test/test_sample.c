@@ -125,7 +125,7 @@ static char *draw(Model *fake, int block_size, int vocab_size, const Options *op
     static Options own;
     own = *options;
     own.vocab_size = vocab_size;
-    if (prompt_init(&prompt, &own, error) != 0) {
+    if (prompt_init(&prompt, &own, NULL, error) != 0) {
         return NULL;
     }
     FILE *out = open_memstream(&text, &bytes);

@@ -14,6 +14,7 @@
 
 #include "dev/test/scratch.h"
 #include "llmc/base/memory.h"
+#include "llmc/data/characters_file.h"
 #include "llmc/data/dataset.h"
 #include "llmc/data/shard_folder.h"
 
@@ -90,6 +91,52 @@ static void test_names(void **state)
     for (int i = 0; i < 8; i++) {
         assert_false(shard_name_is_ours(others[i]));
     }
+}
+
+static const char *vocabulary_of(const char *folder)
+{
+    static char found[300];
+    CharactersFile file;
+    Error error = {.text = ""};
+    if (characters_file_find(&file, scratch_path(folder), &error) != 0) {
+        return "error";
+    }
+    snprintf(found, sizeof(found), "%s %c", file.characters ? strrchr(file.path, '/') + 1 : "none",
+             file.characters ? (int)characters_code_point(file.characters, 0) : '-');
+    characters_free(file.characters);
+    return found;
+}
+
+/* The vocabulary is of the shards beside it, also while both are put in place. */
+static void test_a_vocabulary_goes_with_its_shards(void **state)
+{
+    (void)state;
+    static const char old[] = "{\"tokenizer\":\"char\",\"characters\":[\"o\",\"x\"]}";
+    static const char new[] = "{\"tokenizer\":\"char\",\"characters\":[\"n\",\"x\"]}";
+    assert_true(shard_folder_name_is_ours("characters.json") && shard_folder_name_is_ours("val.bin"));
+    assert_false(shard_name_is_ours("characters.json") || shard_folder_name_is_ours("meta.pkl"));
+    make_folder("v");
+    assert_string_equal(vocabulary_of("v"), "none -");
+    write_text("v/characters.json", old);
+    assert_string_equal(vocabulary_of("v"), "characters.json o");
+    make_folder("v/tokenize.commit");
+    write_text("v/tokenize.commit/characters.json", new);
+    assert_string_equal(vocabulary_of("v"), "characters.json o");
+    write_text("v/tokenize.commit/shards", "characters.json\ntrain.bin\nend\n");
+    assert_string_equal(vocabulary_of("v"), "characters.json n");
+    unlink(scratch_path("v/tokenize.commit/characters.json"));
+    write_text("v/characters.json", new); /* moved */
+    assert_string_equal(vocabulary_of("v"), "characters.json n");
+    write_text("v/tokenize.commit/shards", "train.bin\nend\n"); /* of new shards of GPT-2's tokens */
+    assert_string_equal(vocabulary_of("v"), "none -");
+    unlink(scratch_path("v/tokenize.commit/shards"));
+    write_text("v/characters.json", "{}");
+    assert_string_equal(vocabulary_of("v"), "error");
+    unlink(scratch_path("v/characters.json"));
+    write_text("v/meta.pkl", "no pickle");
+    assert_string_equal(vocabulary_of("v"), "error");
+    write_text("v/characters.json", old);
+    assert_string_equal(vocabulary_of("v"), "error");
 }
 
 /* The list counts: what it names is taken from where it lies; an old shard that it does not name is none. */
@@ -269,6 +316,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_names),
+        cmocka_unit_test(test_a_vocabulary_goes_with_its_shards),
         cmocka_unit_test(test_a_commit_is_followed),
         cmocka_unit_test(test_a_damaged_list_is_refused),
         cmocka_unit_test(test_a_set_tells_that_it_was_replaced),

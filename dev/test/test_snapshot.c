@@ -13,6 +13,8 @@
 #include <sys/wait.h>
 
 #include "dev/test/snapshot_fixture.h"
+#include "llmc/base/memory.h"
+#include "llmc/text/characters.h"
 
 static void assert_arenas_equal(const Arenas *a, const Arenas *b, int first_state, int last_state)
 {
@@ -222,11 +224,50 @@ static void test_unwritable_folder(void **state)
     arenas_release(&arenas);
 }
 
+/* A vocabulary comes back as it went, and is one of the model's size. */
+static void test_vocabulary(void **state)
+{
+    (void)state;
+    Error error;
+    Arenas arenas;
+    arenas_init(&arenas, &small);
+    StateSource source = {read_state, &arenas};
+    SnapshotInfo info = info_of(3, &small), found;
+    uint32_t code_points[1 << 10];
+    for (int i = 0; i < small.vocab_size; i++) {
+        code_points[i] = (uint32_t)(i * 397); /* quotes, line breaks, NUL, and two to four bytes of UTF-8 */
+    }
+    code_points[1] = '"', code_points[2] = '\\', code_points[3] = '\n', code_points[4] = 0x1f600;
+    Characters *characters = characters_create(code_points, small.vocab_size, &error);
+    Characters *fewer = characters_create(code_points, small.vocab_size - 1, &error);
+    assert_non_null(characters);
+    info.characters = characters_to_json(characters);
+    const char *folder = new_folder();
+    assert_int_equal(snapshot_write(NULL, folder, &info, &arenas.table, &source, 0, &error), 0);
+    assert_int_equal(snapshot_read_info(&found, step_path(folder, 3), &error), 0);
+    assert_string_equal(found.characters, info.characters);
+    snapshot_info_release(&found);
+    memory_free(info.characters);
+    info.characters = characters_to_json(fewer);
+    assert_int_equal(snapshot_write(NULL, folder, &info, &arenas.table, &source, 0, &error), -1);
+    assert_non_null(strstr(error.text, "characters: expected vocab_size=131 of them, found 130"));
+    memory_free(info.characters);
+    info.characters = "{}";
+    assert_int_equal(snapshot_write(NULL, folder, &info, &arenas.table, &source, 0, &error), -1);
+    assert_non_null(strstr(error.text, "characters: expected an object"));
+    characters_free(characters);
+    characters_free(fewer);
+    arenas_release(&arenas);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),        cmocka_unit_test(test_info_without_a_loss_and_plans),
-        cmocka_unit_test(test_other_shapes),      cmocka_unit_test(test_disk_full),
+        cmocka_unit_test(test_vocabulary),
+        cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_info_without_a_loss_and_plans),
+        cmocka_unit_test(test_other_shapes),
+        cmocka_unit_test(test_disk_full),
         cmocka_unit_test(test_unwritable_folder),
     };
     return cmocka_run_group_tests(tests, scratch_create, scratch_remove);

@@ -407,7 +407,8 @@ refused 'stdin twice' 'once' -- -o out - book.txt -
 refused 'a missing file' 'nosuch.txt: cannot open' -- -o out book.txt nosuch.txt
 [ ! -e out ]
 result $? 'a missing file is found before anything is made'
-refused 'a folder' 'tree: expected a file' -- -o out tree
+mkdir -p bare/folder
+refused 'a folder without text' 'bare: expected text in this folder, found none' -- -o out bare
 refused 'nothing but empty files' 'empty.txt: expected text' -- -o out empty.txt
 refused 'an empty pipe' '-: expected text' -- -o out - </dev/null
 refused 'an output that is a file' 'hello.txt: ' -- -o hello.txt book.txt

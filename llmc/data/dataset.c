@@ -180,6 +180,28 @@ int data_set_shards(const DataSet *set)
     return set->shard_count;
 }
 
+const char *data_set_path(const DataSet *set, int shard)
+{
+    CHECK(shard >= 0 && shard < set->shard_count, "shard %d of %d", shard, set->shard_count);
+    return set->shards[shard].path;
+}
+
+int data_set_largest_token(const DataSet *set, int64_t count, int64_t *looked, Error *error)
+{
+    const ShardFile *shard = &set->shards[0];
+    *looked = count < shard->shard.token_count ? count : shard->shard.token_count;
+    size_t bytes = (size_t)*looked * SHARD_TOKEN_BYTES;
+    unsigned char *tokens = memory_alloc(bytes + 1, 1, "tokens");
+    int largest =
+        open_file_read_at(&shard->file, tokens, (uint64_t)shard->shard.first_byte, bytes, shard->path, error);
+    for (size_t i = 0; largest >= 0 && i < bytes; i += SHARD_TOKEN_BYTES) {
+        int token = tokens[i] | tokens[i + 1] << 8;
+        largest = token > largest ? token : largest;
+    }
+    memory_free(tokens);
+    return largest;
+}
+
 uint64_t data_set_fingerprint(const DataSet *set)
 {
     uint64_t hash = 0;

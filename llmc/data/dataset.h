@@ -30,6 +30,11 @@ int data_set_is_current(const DataSet *set);
 int64_t data_set_windows(const DataSet *set); /* W, at least 1 */
 int64_t data_set_tokens(const DataSet *set);
 int data_set_shards(const DataSet *set);
+/* The name of a shard as users know it, 0 <= shard < data_set_shards. Belongs to the set. */
+const char *data_set_path(const DataSet *set, int shard);
+/* The largest of the first tokens of the first shard, of at most `count` (*looked: of how many). -1 with
+ * *error when they cannot be read. */
+int data_set_largest_token(const DataSet *set, int64_t count, int64_t *looked, Error *error);
 /* Hash of names (without folders), sizes and token counts. */
 uint64_t data_set_fingerprint(const DataSet *set);
 

@@ -34,6 +34,11 @@ int shard_name_is_ours(const char *name)
     return 0;
 }
 
+int shard_folder_name_is_ours(const char *name)
+{
+    return shard_name_is_ours(name) || strcmp(name, CHARACTERS_FILE) == 0;
+}
+
 /* ---- the list of a commit -------------------------------------------------------------------------------*/
 
 /* Cut the text of a list into names. */
@@ -46,7 +51,7 @@ static int parse_list(char (*names)[SHARD_NAME_BYTES], size_t *count, char *text
         if (strcmp(line, "end") == 0 && *rest == '\0') {
             return 0;
         }
-        if (!shard_name_is_ours(line)) {
+        if (!shard_folder_name_is_ours(line)) {
             return error_set(error, "%s: expected names of shards, found '%.40s'; is it a file of tokenize?",
                              path, line);
         }
@@ -129,7 +134,7 @@ static int list_folder(ShardPaths *paths, const char *prefix, const char *base, 
             break;
         }
         if (fnmatch(base, entry->d_name, FNM_PERIOD) == 0 &&
-            !(has_commit && shard_name_is_ours(entry->d_name))) {
+            !(has_commit && shard_folder_name_is_ours(entry->d_name))) {
             add_path(paths, prefix, entry->d_name, 0);
         }
     }
@@ -159,7 +164,7 @@ static int find_in_folder(ShardPaths *paths, const char *prefix, const char *bas
     if (!is_literal) {
         return list_folder(paths, prefix, base, has_commit, error);
     }
-    if (!(has_commit && shard_name_is_ours(base))) {
+    if (!(has_commit && shard_folder_name_is_ours(base))) {
         add_path(paths, prefix, base, 0);
     }
     return 0;

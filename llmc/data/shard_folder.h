@@ -18,12 +18,16 @@ extern "C" {
 #endif
 
 #define SHARD_COMMIT_FOLDER "tokenize.commit"
-#define SHARD_COMMIT_LIST "shards" /* in that folder: a name a line, the last line is "end" */
+#define SHARD_COMMIT_LIST "shards"        /* in that folder: a name a line, the last line is "end" */
+#define CHARACTERS_FILE "characters.json" /* the vocabulary of shards of characters */
 
 enum { SHARD_NAME_BYTES = 32 };
 
 /* Is this a name that tokenize gives to a shard: train.bin, val.bin, train_000001.bin ..? */
 int shard_name_is_ours(const char *name);
+
+/* Or of the vocabulary, which is put in place and replaced as the shards are? */
+int shard_folder_name_is_ours(const char *name);
 
 /* A shard under the name that users know, and where it lies at the moment. Both owned by the list. */
 typedef struct ShardPath {
@@ -38,8 +42,9 @@ typedef struct ShardPaths {
     size_t capacity;
 } ShardPaths;
 
-/* The shards that a path or a glob names; a file of just this name comes before a pattern. None is no error.
- * -1 with *error when a folder cannot be read to its end. Release in any case. */
+/* The shards that a path or a glob names (or the vocabulary, by its name); a file of just this name comes
+ * before a pattern. None is no error. -1 with *error when a folder cannot be read to its end. Release in any
+ * case. */
 int shard_paths_find(ShardPaths *paths, const char *pattern, Error *error);
 void shard_paths_release(ShardPaths *paths);
 

@@ -239,6 +239,12 @@ int origin_adopt(Origin *origin, Options *options, Error *error)
     return status == 0 ? model_shape_check(&shape, error) : status;
 }
 
+const char *origin_name(const Origin *origin, const Options *options)
+{
+    const char *path = read_wish(options).path;
+    return origin->info ? origin->share.name : path ? path : options->init_from;
+}
+
 int origin_goes_back(const Options *options)
 {
     return read_wish(options).snapshot != NULL;
@@ -260,6 +266,7 @@ void origin_close(Origin *origin)
     }
     memory_free(origin->sent.options);
     memory_free(origin->sent.plans);
+    memory_free(origin->sent.characters);
     memset(origin, 0, sizeof(*origin));
 }
 

@@ -41,6 +41,9 @@ int origin_adopt(Origin *origin, Options *options, Error *error);
 /* A new run is about to begin in out_dir: -1 with *error when it holds snapshots, damaged ones too. */
 int origin_refuse_overwriting(const Options *options, Error *error);
 
+/* The snapshot or the weights that it begins with, for messages; a path where it is weights. */
+const char *origin_name(const Origin *origin, const Options *options);
+
 /* Whether init_from is resume:PATH, which may go back behind what out_dir holds. */
 int origin_goes_back(const Options *options);
 

@@ -69,23 +69,30 @@ static int check_tokens(const Prompt *prompt, int vocab_size, Error *error)
     return 0;
 }
 
-int prompt_init(Prompt *prompt, const Options *options, Error *error)
+int prompt_init(Prompt *prompt, const Options *options, const Characters *characters, Error *error)
 {
     size_t bytes;
     char *text = read_start(&bytes, options, error);
     if (!text) {
         return -1;
     }
-    Tokenizer *tokenizer = tokenizer_create();
+    prompt->characters = characters;
     prompt->tokens = memory_alloc(bytes, sizeof(int32_t), "start tokens");
-    prompt->count = encode(prompt->tokens, tokenizer, text, bytes);
-    tokenizer_free(tokenizer);
-    memory_free(text);
-    if (check_tokens(prompt, (int)options->vocab_size, error) != 0) {
-        prompt_release(prompt);
-        return -1;
+    int status = 0;
+    if (characters) {
+        prompt->count = characters_encode(prompt->tokens, characters, text, bytes, error);
+        status = prompt->count < 0 ? error_prefix(error, "start") : 0;
+    } else {
+        Tokenizer *tokenizer = tokenizer_create();
+        prompt->count = encode(prompt->tokens, tokenizer, text, bytes);
+        tokenizer_free(tokenizer);
+        status = check_tokens(prompt, (int)options->vocab_size, error);
     }
-    return 0;
+    memory_free(text);
+    if (status != 0) {
+        prompt_release(prompt);
+    }
+    return status;
 }
 
 void prompt_release(Prompt *prompt)

@@ -4,6 +4,7 @@
 #define LLMC_RUN_PROMPT_H
 
 #include "llmc/run/options.h"
+#include "llmc/text/characters.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -13,11 +14,12 @@ extern "C" {
 typedef struct Prompt {
     int32_t *tokens; /* (count), each below vocab_size */
     int64_t count;
+    const Characters *characters; /* that the tokens are; NULL: GPT-2's. Borrowed */
 } Prompt;
 
-/* -1 with *error when the text cannot be read, is empty, or holds a token that is not below the options'
- * vocab_size. */
-int prompt_init(Prompt *prompt, const Options *options, Error *error);
+/* characters: the vocabulary, NULL for GPT-2's. -1 with *error when the text cannot be read, is empty, or
+ * holds a character that is not in the vocabulary or a token that is not below the options' vocab_size. */
+int prompt_init(Prompt *prompt, const Options *options, const Characters *characters, Error *error);
 void prompt_release(Prompt *prompt);
 
 #ifdef __cplusplus

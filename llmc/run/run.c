@@ -107,6 +107,7 @@ static void print_run(const Run *run)
     putchar('\n');
     print_safety(run);
     print_data(run);
+    vocabulary_print(&run->vocabulary, options, stdout);
     int64_t step_tokens = options->gradient_accumulation_steps * options->batch_size * options->block_size;
     if (run->is_training) {
         printf("step: %" PRId64 " x %" PRId64 " x %" PRId64 " = %s tokens, %.2f%% of an epoch, on %d %s\n",
@@ -168,8 +169,9 @@ static int64_t sample_count(const Options *options)
 /* What is used at the end is looked at before the first update. */
 static int open_prompt(Run *run, Error *error)
 {
-    return run->rank == 0 && sample_count(&run->options) > 0 ? prompt_init(&run->prompt, &run->options, error)
-                                                             : 0;
+    const Characters *characters = run->vocabulary.characters;
+    int has_samples = run->rank == 0 && sample_count(&run->options) > 0;
+    return has_samples ? prompt_init(&run->prompt, &run->options, characters, error) : 0;
 }
 
 static int check_exports(const Run *run, Error *error)
@@ -178,8 +180,8 @@ static int check_exports(const Run *run, Error *error)
     if (run->rank != 0) {
         return 0;
     }
-    if (options->export_hf[0] &&
-        export_check_hugging_face(options->export_hf, &run->model.table.shape, error) != 0) {
+    if (options->export_hf[0] && export_check_hugging_face(options->export_hf, &run->model.table.shape,
+                                                           run->vocabulary.characters, error) != 0) {
         return error_prefix(error, "export_hf");
     }
     if (options->export_llmc[0] && export_check_llmc(options->export_llmc, error) != 0) {
@@ -202,11 +204,13 @@ static int open_parts(Run *run, Origin *origin, const Backend *backend, Error *e
         inputs_open(&run->train_set, &run->val_set, options, is_evaluating, error) != 0) {
         return -1;
     }
-    if (is_evaluating && run_open_hellaswag(run, error) != 0) {
+    if (vocabulary_open(&run->vocabulary, options, origin, run->train_set, run->val_set, error) != 0 ||
+        (is_evaluating && run_open_hellaswag(run, error) != 0)) {
         return -1;
     }
     if (run->train_set || run->val_set) {
-        run->data_fingerprint = data_set_fingerprint(run->train_set ? run->train_set : run->val_set);
+        run->data_fingerprint =
+            data_set_fingerprint(run->train_set ? run->train_set : run->val_set) ^ run->vocabulary.data_hash;
     }
     if (open_prompt(run, error) != 0 || create_model(run, origin, backend, error) != 0 ||
         run_save_open(run, error) != 0 || check_exports(run, error) != 0 ||
@@ -324,6 +328,7 @@ void run_close(Run *run)
     run->writer = NULL;
     log_release(&run->log);
     prompt_release(&run->prompt);
+    vocabulary_release(&run->vocabulary);
     data_set_free(run->train_set);
     data_set_free(run->val_set);
     hellaswag_release(&run->hellaswag);
@@ -365,7 +370,8 @@ int run_export(Run *run, Error *error)
                                               options->block_size,
                              .val_loss = run->evaluated_step == run->step ? run->val_loss : NAN,
                              .best_loss = run->best_loss};
-        if (export_hugging_face(options->export_hf, &run->model.table, &source, &facts, error) != 0) {
+        if (export_hugging_face(options->export_hf, &run->model.table, &source, run->vocabulary.characters,
+                                &facts, error) != 0) {
             return -1;
         }
         printf("exported %s (Hugging Face)\n", options->export_hf);

@@ -14,6 +14,7 @@
 #include "llmc/run/options.h"
 #include "llmc/run/prompt.h"
 #include "llmc/run/run_model.h"
+#include "llmc/run/vocabulary.h"
 #include "llmc/snapshot/writer.h"
 
 #ifdef __cplusplus
@@ -35,6 +36,7 @@ typedef struct Run {
     DataSet *val_set;       /* NULL where nothing is evaluated */
     HellaSwagSet hellaswag; /* without items where it is not asked for */
     uint64_t data_fingerprint;
+    Vocabulary vocabulary;
     Log log;
     Prompt prompt; /* rank 0, where samples are asked for */
     char *plans;   /* how products are computed (model/plans.h), for snapshots: those in use, else what the

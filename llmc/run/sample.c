@@ -84,7 +84,7 @@ int sample_token(const float *logits, int count, double temperature, int64_t top
 typedef struct Sampler {
     RunModel *model;
     const Options *options;
-    Tokenizer *tokenizer;
+    Tokenizer *tokenizer; /* NULL where tokens are characters */
     const Prompt *prompt;
     int32_t *window; /* the tokens that the cache holds, at most block_size */
     int window_count;
@@ -96,7 +96,12 @@ typedef struct Sampler {
 static void print_token(Sampler *sampler, TextStream *stream, int token)
 {
     size_t bytes;
-    char text[TOKEN_BYTES_MAX + 4];
+    char text[TOKEN_BYTES_MAX + 4], character[CHARACTER_BYTES_MAX];
+    if (sampler->prompt->characters) {
+        bytes = (size_t)characters_token_bytes(sampler->prompt->characters, token, character);
+        fwrite(character, 1, bytes, sampler->out);
+        return;
+    }
     const char *token_bytes = tokenizer_token_bytes(sampler->tokenizer, token, &bytes);
     fwrite(text, 1, text_stream_push(stream, text, token_bytes, bytes), sampler->out);
 }
@@ -171,7 +176,7 @@ int sample(FILE *out, const Options *options, int64_t samples, const Prompt *pro
 {
     const ModelShape *shape = &model->table.shape;
     Sampler sampler = {.model = model, .options = options, .prompt = prompt, .out = out};
-    sampler.tokenizer = tokenizer_create();
+    sampler.tokenizer = prompt->characters ? NULL : tokenizer_create();
     sampler.window = memory_alloc((size_t)shape->block_size, sizeof(int32_t), "sampling window");
     sampler.logits = memory_alloc((size_t)shape->vocab_size, sizeof(float), "logits");
     sampler.scratch = memory_alloc((size_t)shape->vocab_size, sizeof(int), "sampling scratch");

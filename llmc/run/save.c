@@ -176,11 +176,14 @@ void run_save(Run *run)
         .version = PROGRAM_VERSION,
         .options = json,
         .plans = run->plans};
+    char *characters = run->vocabulary.characters ? characters_to_json(run->vocabulary.characters) : NULL;
+    info.characters = characters;
     run_save_finish(run);
     snapshot_writer_start(run->writer, &info);
     run->begun_step = run->step;
     run->is_unjudged = 1;
     run->is_save_owed = 0;
+    memory_free(characters);
     free(json);
 }
 

@@ -52,10 +52,12 @@ void share_info(SnapshotInfo *info, Share *share, const Snapshot *snapshot)
                  share->source, comm_host());
     }
     const char *options = is_source ? info->options : NULL, *plans = is_source ? info->plans : NULL;
+    const char *characters = is_source ? info->characters : NULL;
     comm_broadcast(share->name, sizeof(share->name), share->source);
     comm_broadcast(info, sizeof(*info), share->source);
     info->options = share_text(options, share->source);
     info->plans = share_text(plans, share->source);
+    info->characters = share_text(characters, share->source);
 }
 
 /* What goes before each piece; a count of 0 ends them. */

@@ -118,11 +118,11 @@ static int write_text(const char *folder, const char *name, const char *text, si
 }
 
 /* All but a model card that somebody has written. */
-static int write_small_files(const char *folder, const ModelShape *shape, const ExportFacts *facts,
-                             Error *error)
+static int write_small_files(const char *folder, const ModelShape *shape, const Characters *characters,
+                             const ExportFacts *facts, Error *error)
 {
     ExportFiles files;
-    export_files_init(&files, shape, facts);
+    export_files_init(&files, shape, characters, facts);
     export_remove_stale(folder, &files);
     int status = 0;
     for (int i = 0; i < files.count && status == 0; i++) {
@@ -136,11 +136,11 @@ static int write_small_files(const char *folder, const ModelShape *shape, const 
 }
 
 int export_hugging_face(const char *folder, const ParamTable *table, const StateSource *source,
-                        const ExportFacts *facts, Error *error)
+                        const Characters *characters, const ExportFacts *facts, Error *error)
 {
     char path[PATH_BYTES_MAX];
     AtomicFile file;
-    if (export_check_hugging_face(folder, &table->shape, error) != 0 ||
+    if (export_check_hugging_face(folder, &table->shape, characters, error) != 0 ||
         path_join(path, folder, "model.safetensors", error) != 0 ||
         leftovers_replace(&file, path, error) != 0) {
         return -1;
@@ -151,7 +151,7 @@ int export_hugging_face(const char *folder, const ParamTable *table, const State
     }
     /* The large file is what can fail; when it is complete, the small ones come first, so that weights never
      * stand beside another model's config. */
-    int status = write_small_files(folder, &table->shape, facts, error);
+    int status = write_small_files(folder, &table->shape, characters, facts, error);
     if (status != 0) {
         atomic_file_discard(&file);
         return -1;

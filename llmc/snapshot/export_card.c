@@ -7,7 +7,6 @@
 #include "llmc/base/format.h"
 #include "llmc/base/memory.h"
 #include "llmc/snapshot/export_files.h"
-#include "llmc/snapshot/export_vocabulary.h"
 
 enum { CARD_BYTES_MAX = 4096 };
 
@@ -43,10 +42,10 @@ static void add_training(char *card, const ExportFacts *facts)
     }
 }
 
-char *export_card(const ModelShape *shape, const ExportFacts *facts)
+char *export_card(const ModelShape *shape, const Characters *characters, const ExportFacts *facts)
 {
     char *card = memory_alloc(CARD_BYTES_MAX, 1, "model card");
-    int is_gpt2_vocabulary = shape->vocab_size >= EXPORT_VOCABULARY_TOKENS;
+    int has_tokenizer = characters || export_is_gpt2_vocabulary(shape, NULL);
     card[0] = '\0';
     add(card,
         "---\nlibrary_name: transformers\npipeline_tag: text-generation\ntags:\n- "
@@ -65,8 +64,8 @@ char *export_card(const ModelShape *shape, const ExportFacts *facts)
     add(card,
         "\n## Use\n\n```python\nfrom transformers import %s\n\n"
         "model = AutoModelForCausalLM.from_pretrained(\"FOLDER\")\n",
-        is_gpt2_vocabulary ? "AutoModelForCausalLM, AutoTokenizer" : "AutoModelForCausalLM");
-    if (is_gpt2_vocabulary) {
+        has_tokenizer ? "AutoModelForCausalLM, AutoTokenizer" : "AutoModelForCausalLM");
+    if (has_tokenizer) {
         add(card,
             "tokenizer = AutoTokenizer.from_pretrained(\"FOLDER\")\n"
             "tokens = tokenizer(\"Once upon a time\", return_tensors=\"pt\")\n"

@@ -10,6 +10,7 @@
 
 #include "llmc/base/file.h"
 #include "llmc/base/memory.h"
+#include "llmc/data/shard_folder.h"
 #include "llmc/snapshot/export.h"
 #include "llmc/snapshot/export_files.h"
 #include "llmc/snapshot/export_mark.h"
@@ -112,8 +113,8 @@ static int is_listed(const ExportFiles *files, const char *name)
 
 void export_remove_stale(const char *folder, const ExportFiles *files)
 {
-    static const char *const names[] = {"vocab.json", "merges.txt", "tokenizer.json",
-                                        "tokenizer_config.json"};
+    static const char *const names[] = {"vocab.json", "merges.txt", "tokenizer.json", "tokenizer_config.json",
+                                        CHARACTERS_FILE};
     char path[PATH_BYTES_MAX];
     if (path_join(path, folder, "model.safetensors", NULL) != 0 || !is_marked(path)) {
         return;
@@ -125,7 +126,8 @@ void export_remove_stale(const char *folder, const ExportFiles *files)
     }
 }
 
-int export_check_hugging_face(const char *folder, const ModelShape *shape, Error *error)
+int export_check_hugging_face(const char *folder, const ModelShape *shape, const Characters *characters,
+                              Error *error)
 {
     char path[PATH_BYTES_MAX];
     if (folder_create(folder, error) != 0 || path_join(path, folder, "model.safetensors", error) != 0) {
@@ -137,7 +139,7 @@ int export_check_hugging_face(const char *folder, const ModelShape *shape, Error
         return found < 0 ? -1 : error_foreign(path, error);
     }
     ExportFiles files;
-    export_files_init(&files, shape, NULL);
+    export_files_init(&files, shape, characters, NULL);
     int status = 0;
     for (int i = 0; i < files.count && status == 0; i++) {
         const ExportFile *file = &files.items[i];

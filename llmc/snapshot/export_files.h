@@ -28,17 +28,25 @@ typedef struct ExportFiles { /* in the order in which they are written */
     int count;
 } ExportFiles;
 
-/* config.json, generation_config.json, the files of the tokenizer if tokens are GPT-2's (vocab_size of at
- * least 50,257), README.md. `facts` may be NULL: nothing is known of the training. The caller releases. */
-void export_files_init(ExportFiles *files, const ModelShape *shape, const ExportFacts *facts);
+/* Whether tokens are GPT-2's: no other vocabulary is known, and the model has as many as it needs, 50,257.
+ */
+int export_is_gpt2_vocabulary(const ModelShape *shape, const Characters *characters);
+
+/* config.json, generation_config.json, the files of the tokenizer if tokens are GPT-2's or characters,
+ * README.md. `facts` may be NULL: nothing is known of the training. The caller releases. */
+void export_files_init(ExportFiles *files, const ModelShape *shape, const Characters *characters,
+                       const ExportFacts *facts);
 void export_files_release(ExportFiles *files);
 
 /* Add a file; takes over text, which is from memory_alloc. */
 void export_files_add(ExportFiles *files, const char *name, char *text);
 
-/* export_tokenizer.c: vocab.json, merges.txt, tokenizer.json, tokenizer_config.json. Whoever has tokens of
- * another kind adds files of the same names here. */
+/* export_tokenizer.c: vocab.json, merges.txt, tokenizer.json, tokenizer_config.json. */
 void export_files_add_tokenizer(ExportFiles *files, const ModelShape *shape);
+
+/* export_characters.c: tokenizer.json and tokenizer_config.json for transformers' AutoTokenizer, and
+ * characters.json for this program. */
+void export_files_add_characters(ExportFiles *files, const ModelShape *shape, const Characters *characters);
 
 /* Before other files go into a folder of ours: remove those of a tokenizer that are not among them, since
  * they belong to a model that goes. */
@@ -48,6 +56,6 @@ void export_remove_stale(const char *folder, const ExportFiles *files);
 int export_card_stays(const char *folder, const char *name);
 
 /* export_card.c: the text of the model card, which the caller frees with memory_free. */
-char *export_card(const ModelShape *shape, const ExportFacts *facts);
+char *export_card(const ModelShape *shape, const Characters *characters, const ExportFacts *facts);
 
 #endif

@@ -9,7 +9,8 @@
  * - bad_steps, updates skipped in a row just before this one;
  * - data_fingerprint, 16 hex digits; options, one JSON object;
  * - block_size, vocab_size, n_layer, n_head, n_embd;
- * - plans, how products are computed (model/plans.h), in runs that timed it.
+ * - plans, how products are computed (model/plans.h), in runs that timed it;
+ * - characters, the vocabulary (text/characters.h, as in characters.json), in runs of characters.
  *
  * Its tensors are those of the parameter table, three times over: `param.NAME` (fp32 master weights),
  * `moment1.NAME`, `moment2.NAME` (AdamW's), each as four U8 tensors `.../b0` .. `/b3` of the parameter's
@@ -43,8 +44,9 @@ typedef struct SnapshotInfo {
     int64_t bad_steps; /* skipped in a row just before */
     uint64_t data_fingerprint;
     char version[SNAPSHOT_VERSION_BYTES_MAX];
-    char *options; /* one JSON object. snapshot_write borrows it; after a read the info owns it */
-    char *plans;   /* how products are computed (model/plans.h), or NULL; owned like options */
+    char *options;    /* one JSON object. snapshot_write borrows it; after a read the info owns it */
+    char *plans;      /* how products are computed (model/plans.h), or NULL; owned like options */
+    char *characters; /* the vocabulary as JSON (text/characters.h), NULL for GPT-2's; owned like options */
 } SnapshotInfo;
 
 /* Frees what a read put into *info. */

@@ -15,6 +15,7 @@
 #include "llmc/snapshot/frames.h"
 #include "llmc/snapshot/json_memory.h"
 #include "llmc/snapshot/snapshot_verify.h"
+#include "llmc/text/characters.h"
 
 static const char format_name[] = "llmc-snapshot";
 static const char format_version[] = "1";
@@ -45,8 +46,10 @@ void snapshot_info_release(SnapshotInfo *info)
 {
     free(info->options);
     free(info->plans);
+    free(info->characters);
     info->options = NULL;
     info->plans = NULL;
+    info->characters = NULL;
 }
 
 /* Options have to be an object, so that readers need not care what they are. FRAMES_DAMAGED when they are
@@ -80,6 +83,25 @@ static int check_plans(const char *text, const char *path, Error *error)
     return status == 0 ? 0 : error_prefix(error, "%s: plans", path);
 }
 
+/* The vocabulary has as many characters as the model has tokens. FRAMES_DAMAGED or FRAMES_UNREADABLE. */
+static int check_characters(const char *json, const ModelShape *shape, const char *path, Error *error)
+{
+    json_memory_watch();
+    Characters *characters = characters_parse_json(json, strlen(json), error);
+    if (!characters) {
+        error_prefix(error, "%s: characters", path);
+        return json_memory_failed() ? FRAMES_UNREADABLE : FRAMES_DAMAGED;
+    }
+    int count = characters_count(characters);
+    characters_free(characters);
+    if (count != shape->vocab_size) {
+        error_set(error, "%s: characters: expected vocab_size=%d of them, found %d", path, shape->vocab_size,
+                  count);
+        return FRAMES_DAMAGED;
+    }
+    return FRAMES_OK;
+}
+
 static int add_number(SafeHeaderWriter *writer, const char *key, int64_t number, Error *error)
 {
     char text[32];
@@ -110,6 +132,11 @@ static int add_metadata(SafeHeaderWriter *writer, const SnapshotInfo *info, cons
     }
     if (info->plans && (check_plans(info->plans, "snapshot", error) != 0 ||
                         safe_header_writer_metadata(writer, "plans", info->plans, error) != 0)) {
+        return -1;
+    }
+    if (info->characters &&
+        (check_characters(info->characters, shape, "snapshot", error) != 0 ||
+         safe_header_writer_metadata(writer, "characters", info->characters, error) != 0)) {
         return -1;
     }
     for (int i = 0; i < SHAPE_FIELDS; i++) {
@@ -285,7 +312,8 @@ int snapshot_info_parse(SnapshotInfo *info, const SafeHeader *header, const char
     }
     const char *program = text_field(header, "version", path, error);
     const char *options = text_field(header, "options", path, error);
-    const char *plans = safe_header_metadata(header, "plans"); /* most runs have none */
+    const char *plans = safe_header_metadata(header, "plans");           /* most runs have none */
+    const char *characters = safe_header_metadata(header, "characters"); /* nor these */
     if (!program || !options) {
         return FRAMES_DAMAGED;
     }
@@ -298,10 +326,16 @@ int snapshot_info_parse(SnapshotInfo *info, const SafeHeader *header, const char
         parse_counters(&parsed, header, path, error) != 0) {
         return FRAMES_DAMAGED;
     }
+    status = characters ? check_characters(characters, &parsed.shape, path, error) : FRAMES_OK;
+    if (status != FRAMES_OK) {
+        return status;
+    }
     snprintf(parsed.version, sizeof(parsed.version), "%s", program);
     parsed.options = strdup(options);
     parsed.plans = plans ? strdup(plans) : NULL;
-    CHECK(parsed.options && !parsed.plans == !plans, "%s: out of memory", path);
+    parsed.characters = characters ? strdup(characters) : NULL;
+    CHECK(parsed.options && !parsed.plans == !plans && !parsed.characters == !characters, "%s: out of memory",
+          path);
     *info = parsed;
     return FRAMES_OK;
 }

@@ -17,8 +17,8 @@ struct SnapshotWriter {
     SnapshotWriterConfig config;
     float *copies[SAVED_STATES]; /* arenas; padding is never read; NULL where the writer is direct */
     SnapshotDraft *draft;
-    SnapshotInfo info;     /* of the one in flight */
-    char *options, *plans; /* its texts */
+    SnapshotInfo info;                  /* of the one in flight */
+    char *options, *plans, *characters; /* its texts */
 
     pthread_t thread;
     pthread_mutex_t lock; /* guards what follows */
@@ -265,6 +265,7 @@ void snapshot_writer_free(SnapshotWriter *writer)
     snapshot_draft_free(writer->draft);
     memory_free(writer->options);
     memory_free(writer->plans);
+    memory_free(writer->characters);
     memory_free(writer);
 }
 
@@ -288,11 +289,14 @@ void snapshot_writer_start(SnapshotWriter *writer, const SnapshotInfo *info)
           "a snapshot is started while another is in flight");
     memory_free(writer->options);
     memory_free(writer->plans);
+    memory_free(writer->characters);
     writer->options = memory_copy_text(info->options, "snapshot options");
     writer->plans = memory_copy_text(info->plans, "snapshot plans");
+    writer->characters = memory_copy_text(info->characters, "snapshot vocabulary");
     writer->info = *info;
     writer->info.options = writer->options;
     writer->info.plans = writer->plans;
+    writer->info.characters = writer->characters;
     writer->result.stall_ms = 0;
     writer->begin_ms = clock_ms();
     writer->verdict = writer->config.awaits_judge ? SNAPSHOT_UNJUDGED : SNAPSHOT_GOOD;
