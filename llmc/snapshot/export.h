@@ -23,8 +23,8 @@ typedef struct ExportFacts {
 /* `--export_hf=DIR`: config.json and model.safetensors (F32) as transformers' GPT2LMHeadModel saves them:
  * names with `transformer.`, Conv1D weights [in,out], lm_head left out because it is tied;
  * generation_config.json; the tokenizer of GPT-2's vocabulary (characters NULL) or of these characters, so
- * that AutoTokenizer finds it; and a model card, README.md, unless there is one that somebody else has written.
- * `facts` may be NULL. The folder is made if it is missing. */
+ * that AutoTokenizer finds it; and a model card, README.md, unless there is one that somebody else has
+ * written. `facts` may be NULL. The folder is made if it is missing. */
 int export_hugging_face(const char *folder, const ParamTable *table, const StateSource *source,
                         const Characters *characters, const ExportFacts *facts, Error *error);
 
