@@ -14,7 +14,6 @@
 #include "llmc/base/memory_room.h"
 #include "llmc/comm/comm.h"
 #include "llmc/run/agree.h"
-#include "llmc/run/ending.h"
 #include "llmc/run/inputs.h"
 #include "llmc/run/notices.h"
 #include "llmc/run/origin.h"

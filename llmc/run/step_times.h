@@ -51,8 +51,8 @@ void stragglers_init(Stragglers *stragglers, int rank, int rank_count);
 void stragglers_release(Stragglers *stragglers); /* accepts a zeroed one */
 void stragglers_note(Stragglers *stragglers, int64_t iter, const StepTimes *times);
 
-/* Collective: the largest reason of all ranks. With tells_times, the same on all ranks, `slowest` is then that
- * of the last update. */
+/* Collective: the largest reason of all ranks. With tells_times, the same on all ranks, `slowest` is then
+ * that of the last update. */
 int64_t stragglers_agree(Stragglers *stragglers, int64_t reason, int tells_times);
 
 #endif

@@ -208,8 +208,8 @@ static void finish_pending(Loop *loop)
 
 /* ---- one update ---------------------------------------------------------------------------------------- */
 
-/* Whether any rank was asked to stop, and why: a signal's number or STOP_FAILED. Collective; where this update
- * is logged, ranks also tell each other how long the one before took them. */
+/* Whether any rank was asked to stop, and why: a signal's number or STOP_FAILED. Collective; where this
+ * update is logged, ranks also tell each other how long the one before took them. */
 static int why_stop(Loop *loop)
 {
     const Run *run = loop->run;
