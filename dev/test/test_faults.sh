@@ -226,7 +226,7 @@ fail "a file where the folder was" 'ln -s file disk/new && mv -T disk/new disk/o
 # The first update throws the weights so far off that no later loss is finite.
 log_of() { # FOLDER: what the log says about updates
     grep -E '"event":"(step|skip|end)"' "$1/log.jsonl" |
-        sed -E 's/,"(ms|tok_per_s|compute_ms|comm_ms|exposed_ms|mfu)":[^,}]*//g'
+        sed -E 's/,"([a-z_]*ms|tok_per_s|mfu|slowest_[a-z]+)":[^,}]*//g'
 }
 wild=("${small[@]}" --learning_rate=100 --weight_decay=100 --warmup_iters=0 --max_iters=20 --max_bad_steps=4)
 limit='finite, but beyond 113.778 (1024 / gradient_accumulation_steps), the most that exact sums hold'

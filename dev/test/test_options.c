@@ -85,7 +85,7 @@ static void test_every_documented_name_exists(void **state)
 {
     (void)state;
     static const char names[] =
-        "out_dir init_from eval_only sample_only max_iters eval_interval eval_iters log_interval "
+        "out_dir init_from eval_only sample_only max_iters max_epochs eval_interval eval_iters log_interval "
         "tensorboard status_line "
         "snapshot_interval keep_snapshots snapshot_on milestone_interval seed dataset train_data val_data "
         "hellaswag "

@@ -41,7 +41,7 @@ done
 # The log must not depend on ranks either, times apart.
 numbers() {
     grep -E '"event":"(step|eval)"' "$1/log.jsonl" |
-        sed -E 's/,"(ms|tok_per_s|compute_ms|comm_ms|exposed_ms|mfu)":[^,}]*//g'
+        sed -E 's/,"([a-z_]*ms|tok_per_s|mfu|slowest_[a-z]+)":[^,}]*//g'
 }
 evaluated=("${wide[@]}" --eval_interval=2 --eval_iters=3 --snapshot_interval=4)
 ranks 0 "${evaluated[@]}" --out_dir=log-alone
@@ -91,6 +91,14 @@ ranks 3 "${wide[@]}" --trace=2 --bucket_cap_mb=0.1 --out_dir=trace
     [ "$(grep -cE '"event":"step".*"compute_ms":[0-9.e-]+.*"comm_ms":[0-9.e-]*[1-9].*"exposed_ms":' \
     trace/log.jsonl)" -eq 4 ]
 result $? "log.jsonl has compute_ms, comm_ms and exposed_ms"
+# 200,000 tokens are 12,499 windows of 16 and the next; 18 of them an update.
+ranks 0 "${small[@]}" --max_epochs=0.01 --eval_interval=100 --eval_iters=1 --out_dir=epochs
+[ "$code" -eq 0 ] && [ "$(updates epochs)" -eq 7 ] && grep -qE '^iter 6: .*, epoch 0.01' stdout &&
+    grep -q '"iter":6,.*"epoch":0.01008' epochs/log.jsonl
+result $? "max_epochs=0.01 ends with the update that completes a hundredth of an epoch"
+ranks 2 "${small[@]}" --max_epochs=0.01 --max_iters=3 --out_dir=epochs-3
+[ "$code" -eq 0 ] && [ "$(updates epochs-3)" -eq 3 ]
+result $? "where max_iters is less, that counts"
 python3 - trace/trace.json <<'END'
 import collections, json, sys
 events = json.load(open(sys.argv[1]))["traceEvents"]
@@ -133,7 +141,7 @@ result $? "rank 0 samples for longer than comm_timeout: the others wait"
 # ---- a rank that is slow -----------------------------------------------------------------------------------
 # One rank gets a tenth of the time: the other has done its part of the update long before, and waits for
 # several times comm_timeout in a collective.
-slow=("${small[@]}" --gradient_accumulation_steps=3000 --max_iters=1 --comm_timeout="$(scaled 1)")
+slow=("${small[@]}" --gradient_accumulation_steps=2000 --max_iters=2 --comm_timeout="$(scaled 1)")
 ranks 0 "${slow[@]}" --out_dir=slow-alone
 alone=$(weights)
 ranks_begin 2 "${slow[@]}" --out_dir=slow
@@ -145,10 +153,13 @@ while kill -0 "$job" 2>/dev/null && kill -STOP "$(cat pid.1)" 2>/dev/null; do
 done
 ranks_end
 same "a rank that works slowly is waited for: the same weights" "$alone"
-waited=$(sed -nE 's/.*"ms":([0-9]+).*"compute_ms":([0-9]+).*/\1 - \2/p' slow/log.jsonl)
+waited=$(sed -nE 's/.*"iter":0,.*"ms":([0-9]+).*"compute_ms":([0-9]+).*/\1 - \2/p' slow/log.jsonl)
 echo "# waited ${waited:-nothing} ms, comm_timeout $(scaled 1) s"
 [ $((waited)) -gt "$(scaled 1000)" ]
 result $? "which took longer than comm_timeout"
+grep -qE '"iter":1,.*"slowest_rank":1,"slowest_host":"[^"]+".*"slowest_backward_ms":[0-9.]+' slow/log.jsonl &&
+    grep -qE '^iter 1: .*, slowest rank 1 \(.*\) [0-9]+ms' stdout
+result $? "log and console name it as the slowest"
 
 # ---- stop here, go on there --------------------------------------------------------------------------------
 # A run that would go on for long is stopped by signals, as soon as it has made a few more updates, and ended

@@ -358,7 +358,8 @@ static void test_log_tells_again(void **state)
         if (process == 0) {
             log_eval(&log, 20, 2.5, 2.75, -1);
         }
-        LogStep step = {.iter = 20 * process, .loss = 4, .ms = 1, .comm_ms = process, .mfu = 0.5 * process};
+        LogStep step = {
+            .iter = 20 * process, .loss = 4, .ms = 1, .times.comm_ms = process, .mfu = 0.5 * process};
         log_step(&log, &step);
         fclose(log.console);
         log_release(&log);

@@ -105,6 +105,12 @@ const char *comm_host(void)
     return comm.me.host;
 }
 
+const char *comm_host_of(int rank)
+{
+    return comm.transport && comm.me.rank == 0 && rank >= 0 && rank < comm.me.rank_count ? monitor_host(rank)
+                                                                                         : "";
+}
+
 const char *comm_transport_name(void)
 {
     return comm.transport == &transport_mpi ? "MPI" : comm.transport == &transport_tcp ? "TCP" : "nothing";

@@ -48,6 +48,8 @@ int comm_rank_count(void);
 /* Place among the ranks of this machine. */
 int comm_local_rank(void);
 const char *comm_host(void);
+/* On rank 0: of any rank; elsewhere, and for a rank that is none, "". Valid until comm_finish. */
+const char *comm_host_of(int rank);
 /* The MPI that this program was built with, "Open MPI v4.1.4", or that there is none; before or after
  * comm_init. Returns `text`. */
 enum { COMM_LIBRARY_BYTES = 256 };

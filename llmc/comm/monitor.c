@@ -354,6 +354,11 @@ void monitor_set_limits(const WatchLimits *limits)
     pthread_mutex_unlock(&monitor.lock);
 }
 
+const char *monitor_host(int rank)
+{
+    return monitor.star.hosts ? monitor.star.hosts[rank] : "";
+}
+
 static void wake_thread(void)
 {
     while (write(monitor.wake[1], "", 1) < 0 && errno == EINTR) {

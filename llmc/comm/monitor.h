@@ -32,6 +32,9 @@ void monitor_set_limits(const WatchLimits *limits);
 /* Raises the notice, soon on every rank. On any thread, also before monitor_start. */
 void monitor_post_notice(int notice);
 
+/* At rank 0, of any rank, once there are several. Until monitor_finish. */
+const char *monitor_host(int rank);
+
 /* Tell the others that this rank fails. Returns 0 when they know, -1 if that took too long. */
 int monitor_abort(int exit_code);
 

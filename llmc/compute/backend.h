@@ -100,6 +100,7 @@ typedef struct StepResult {
     double norm;         /* of the whole gradient, before clipping */
     int is_skipped;      /* loss or gradient not finite or out of range: weights and moments are as before */
     int is_out_of_range; /* skipped although all is finite: more than exact sums can hold */
+    double forward_ms;   /* of this rank's slots, up to the last layer norm; 0: the device does not tell */
 } StepResult;
 
 /* What there is to tell of a model. */

@@ -14,9 +14,8 @@
 #include "llmc/base/math.h"
 #include "llmc/base/memory.h"
 #include "llmc/run/json_text.h"
+#include "llmc/run/log_lines.h"
 #include "llmc/run/status_line.h"
-
-enum { NUMBER_BYTES = 32 };
 
 static int open_file(const char *path, Error *error)
 {
@@ -111,7 +110,7 @@ static int write_waiting(Log *log)
 }
 
 /* Ends an event, and writes it. A full disk does not stop training. */
-static void end_line(Log *log)
+void log_end_line(Log *log)
 {
     fputs("}\n", log->file);
     fflush(log->file);
@@ -149,14 +148,13 @@ void log_release(Log *log)
 }
 
 /* Before a line that stays. */
-static int has_console(const Log *log)
+int log_has_console(const Log *log)
 {
     status_line_clear();
     return log->console != NULL;
 }
 
-/* `,"name":1.5` */
-static void add_number(Log *log, const char *name, double value)
+void log_add_number(Log *log, const char *name, double value)
 {
     fprintf(log->file, ",\"%s\":", name);
     json_print_number(log->file, value);
@@ -177,8 +175,7 @@ char *format_duration(char *buffer, double ms)
     return buffer;
 }
 
-/* Ends a console line, with the time left once it is known. */
-static void end_console_line(Log *log, double left_ms)
+void log_end_console_line(Log *log, double left_ms)
 {
     char left[NUMBER_BYTES];
     if (left_ms >= 0) {
@@ -205,12 +202,12 @@ void log_start(Log *log, const LogStart *start)
             ",\"ranks\":%d,\"parameters\":%" PRId64 ",\"data\":\"%016" PRIx64 "\",\"options\":", start->ranks,
             start->parameters, start->data_fingerprint);
     options_print_json(start->options, log->file);
-    end_line(log);
+    log_end_line(log);
 }
 
 void log_reducer(Log *log, int64_t iter, const char *name)
 {
-    if (!has_console(log)) {
+    if (!log_has_console(log)) {
         return;
     }
     fprintf(log->console, "gradients: summed over ranks by %s\n", name);
@@ -218,7 +215,7 @@ void log_reducer(Log *log, int64_t iter, const char *name)
     if (log->file) {
         fprintf(log->file, "{\"event\":\"reducer\",\"iter\":%" PRId64 ",\"name\":", iter);
         json_print_string(log->file, name);
-        end_line(log);
+        log_end_line(log);
     }
 }
 
@@ -234,7 +231,7 @@ void log_notice(Log *log, int64_t iter, int rank, const char *text)
     if (log->file) {
         fprintf(log->file, "{\"event\":\"notice\",\"iter\":%" PRId64 ",\"text\":", iter);
         json_print_string(log->file, text);
-        end_line(log);
+        log_end_line(log);
     }
 }
 
@@ -250,7 +247,7 @@ static const char *print_line(FILE *out, const char *text)
 
 void log_plans(Log *log, int64_t iter, const char *text, int is_repeated)
 {
-    if (!has_console(log)) {
+    if (!log_has_console(log)) {
         return;
     }
     int products = -1;
@@ -271,30 +268,8 @@ void log_plans(Log *log, int64_t iter, const char *text, int is_repeated)
             text = print_line(log->file, text);
         }
         putc(']', log->file);
-        end_line(log);
+        log_end_line(log);
     }
-}
-
-/* TensorBoard's curves; what is not measured has none. */
-static void add_step_points(Log *log, const LogStep *step)
-{
-    TensorBoardValue values[] = {{"train/loss", step->loss},
-                                 {"train/lr", step->learning_rate},
-                                 {"train/norm", step->norm},
-                                 {"speed/ms", step->ms},
-                                 {"speed/tok_per_s", step->tokens_per_second},
-                                 {"speed/mfu", step->mfu},
-                                 {"comm/comm_ms", step->comm_ms},
-                                 {"comm/exposed_ms", step->exposed_ms}};
-    enum { ALWAYS = 5, ALL = sizeof(values) / sizeof(values[0]) };
-    int count = ALWAYS;
-    for (int i = ALWAYS; i < ALL; i++) {
-        int is_measured = i == ALWAYS ? step->mfu > 0 : step->comm_ms > 0;
-        if (is_measured) {
-            values[count++] = values[i];
-        }
-    }
-    tensorboard_add(&log->board, step->iter, values, count);
 }
 
 static void add_eval_points(Log *log, int64_t iter, double train_loss, double val_loss)
@@ -308,40 +283,9 @@ static void add_hellaswag_point(Log *log, int64_t iter, double accuracy)
     tensorboard_add(&log->board, iter, &(TensorBoardValue){"eval/hellaswag", accuracy}, 1);
 }
 
-void log_step(Log *log, const LogStep *step)
-{
-    if (!has_console(log)) {
-        return;
-    }
-    char rate[NUMBER_BYTES];
-    fprintf(log->console, "iter %" PRId64 ": loss %.4f, lr %.2e, norm %.2f, time %.2fms, %s tok/s",
-            step->iter, step->loss, step->learning_rate, step->norm, step->ms,
-            format_count(rate, (int64_t)(step->tokens_per_second + 0.5)));
-    if (step->mfu > 0) {
-        fprintf(log->console, ", mfu %.2f%%", 100 * step->mfu);
-    }
-    end_console_line(log, step->left_ms);
-    if (log->file) {
-        fprintf(log->file, "{\"event\":\"step\",\"iter\":%" PRId64, step->iter);
-        add_number(log, "loss", (float)step->loss);
-        add_number(log, "lr", step->learning_rate);
-        add_number(log, "norm", (float)step->norm);
-        add_number(log, "ms", step->ms);
-        add_number(log, "tok_per_s", step->tokens_per_second);
-        add_number(log, "compute_ms", step->compute_ms);
-        add_number(log, "comm_ms", step->comm_ms);
-        add_number(log, "exposed_ms", step->exposed_ms);
-        if (step->mfu > 0) {
-            add_number(log, "mfu", step->mfu);
-        }
-        end_line(log);
-    }
-    add_step_points(log, step);
-}
-
 void log_skip(Log *log, int64_t iter, const char *reason)
 {
-    if (!has_console(log)) {
+    if (!log_has_console(log)) {
         return;
     }
     fprintf(log->console, "iter %" PRId64 ": update skipped: %s\n", iter, reason);
@@ -349,29 +293,29 @@ void log_skip(Log *log, int64_t iter, const char *reason)
     if (log->file) {
         fprintf(log->file, "{\"event\":\"skip\",\"iter\":%" PRId64 ",\"reason\":", iter);
         json_print_string(log->file, reason);
-        end_line(log);
+        log_end_line(log);
     }
 }
 
 void log_eval(Log *log, int64_t iter, double train_loss, double val_loss, double left_ms)
 {
-    if (!has_console(log)) {
+    if (!log_has_console(log)) {
         return;
     }
     fprintf(log->console, "step %" PRId64 ": train loss %.4f, val loss %.4f", iter, train_loss, val_loss);
-    end_console_line(log, left_ms);
+    log_end_console_line(log, left_ms);
     if (log->file) {
         fprintf(log->file, "{\"event\":\"eval\",\"iter\":%" PRId64, iter);
-        add_number(log, "train_loss", (float)train_loss);
-        add_number(log, "val_loss", (float)val_loss);
-        end_line(log);
+        log_add_number(log, "train_loss", (float)train_loss);
+        log_add_number(log, "val_loss", (float)val_loss);
+        log_end_line(log);
     }
     add_eval_points(log, iter, train_loss, val_loss);
 }
 
 void log_eval_only(Log *log, int64_t iter, int has_train, double train_loss, double val_loss)
 {
-    if (!has_console(log)) {
+    if (!log_has_console(log)) {
         return;
     }
     double perplexity = math_exp(val_loss);
@@ -384,18 +328,18 @@ void log_eval_only(Log *log, int64_t iter, int has_train, double train_loss, dou
     if (log->file) {
         fprintf(log->file, "{\"event\":\"eval\",\"iter\":%" PRId64, iter);
         if (has_train) {
-            add_number(log, "train_loss", (float)train_loss);
+            log_add_number(log, "train_loss", (float)train_loss);
         }
-        add_number(log, "val_loss", (float)val_loss);
-        add_number(log, "perplexity", perplexity);
-        end_line(log);
+        log_add_number(log, "val_loss", (float)val_loss);
+        log_add_number(log, "perplexity", perplexity);
+        log_end_line(log);
     }
     add_eval_points(log, iter, train_loss, val_loss);
 }
 
 void log_hellaswag(Log *log, int64_t iter, int64_t correct, int64_t items, double loss)
 {
-    if (!has_console(log)) {
+    if (!log_has_console(log)) {
         return;
     }
     double accuracy = (double)correct / (double)items;
@@ -406,16 +350,16 @@ void log_hellaswag(Log *log, int64_t iter, int64_t correct, int64_t items, doubl
         fprintf(log->file,
                 "{\"event\":\"hellaswag\",\"iter\":%" PRId64 ",\"correct\":%" PRId64 ",\"items\":%" PRId64,
                 iter, correct, items);
-        add_number(log, "accuracy", accuracy);
-        add_number(log, "loss", (float)loss);
-        end_line(log);
+        log_add_number(log, "accuracy", accuracy);
+        log_add_number(log, "loss", (float)loss);
+        log_end_line(log);
     }
     add_hellaswag_point(log, iter, accuracy);
 }
 
 void log_snapshot(Log *log, int64_t iter, const char *file, uint64_t bytes, double stall_ms, double write_ms)
 {
-    if (!has_console(log)) {
+    if (!log_has_console(log)) {
         return;
     }
     char size[NUMBER_BYTES];
@@ -426,9 +370,9 @@ void log_snapshot(Log *log, int64_t iter, const char *file, uint64_t bytes, doub
         fprintf(log->file, "{\"event\":\"snapshot\",\"iter\":%" PRId64 ",\"file\":", iter);
         json_print_string(log->file, file);
         fprintf(log->file, ",\"bytes\":%" PRIu64, bytes);
-        add_number(log, "stall_ms", stall_ms);
-        add_number(log, "write_ms", write_ms);
-        end_line(log);
+        log_add_number(log, "stall_ms", stall_ms);
+        log_add_number(log, "write_ms", write_ms);
+        log_end_line(log);
     }
 }
 
@@ -439,13 +383,13 @@ void log_snapshot_failed(Log *log, int64_t iter, const char *file, const char *r
         json_print_string(log->file, file);
         fputs(",\"reason\":", log->file);
         json_print_string(log->file, reason);
-        end_line(log);
+        log_end_line(log);
     }
 }
 
 void log_dropped(Log *log, int64_t iter, const char *file, const char *reason)
 {
-    if (!has_console(log)) {
+    if (!log_has_console(log)) {
         return;
     }
     fprintf(log->console, "snapshot %s: not kept: %s\n", file, reason);
@@ -455,13 +399,13 @@ void log_dropped(Log *log, int64_t iter, const char *file, const char *reason)
         json_print_string(log->file, file);
         fputs(",\"reason\":", log->file);
         json_print_string(log->file, reason);
-        end_line(log);
+        log_end_line(log);
     }
 }
 
 void log_end(Log *log, int64_t iter, uint64_t weights_hash, const char *reason)
 {
-    if (!has_console(log)) {
+    if (!log_has_console(log)) {
         return;
     }
     if (log->file) {
@@ -469,7 +413,7 @@ void log_end(Log *log, int64_t iter, uint64_t weights_hash, const char *reason)
                 "{\"event\":\"end\",\"iter\":%" PRId64 ",\"weights\":\"%016" PRIx64 "\",\"reason\":", iter,
                 weights_hash);
         json_print_string(log->file, reason);
-        end_line(log);
+        log_end_line(log);
     }
     fprintf(log->console, "weights %016" PRIx64 "\n", weights_hash);
     fflush(log->console);

@@ -14,6 +14,7 @@
 #include "llmc/base/error.h"
 #include "llmc/base/file.h"
 #include "llmc/run/options.h"
+#include "llmc/run/step_times.h"
 #include "llmc/run/tensorboard.h"
 
 #ifdef __cplusplus
@@ -60,9 +61,10 @@ typedef struct LogStep {
     int64_t iter;
     double loss, learning_rate, norm;
     double ms;
-    double compute_ms; /* forward and backward of this rank's slots */
-    double comm_ms;    /* all-reduces, summed over buckets */
-    double exposed_ms; /* waited for them after backward */
+    double epoch; /* epochs of the training data, this update included; 0: not told */
+    StepTimes times;
+    Slowest slowest;          /* of all ranks, in the update before */
+    const char *slowest_host; /* its machine; "" or NULL: there is none */
     double tokens_per_second;
     double mfu;     /* 0 to 1; 0 where the peak is unknown */
     double left_ms; /* until the end of the run; negative while unknown */

@@ -52,6 +52,9 @@ const OptionSpec option_specs[] = {
          "evaluate once and end (dropout off), also where there is only val_data or hellaswag"),
     BOOL("run", RUN, sample_only, "false", "only sample; resumes unless init_from is given"),
     INTEGER("run", RUN, max_iters, "600000", 0, STEPS_MAX, "updates in the whole run"),
+    NUMBER(
+        "run", RUN, max_epochs, "0", 0, 1e6,
+        "epochs of the training data in the whole run, where that is fewer updates than max_iters; 0: any"),
     INTEGER("run", RUN, eval_interval, "2000", 0, STEPS_MAX, "updates between evaluations; 0: none"),
     INTEGER("run", RUN, eval_iters, "200", 0, COUNT_MAX, "batches of each split; 0: the whole of val"),
     INTEGER("run", RUN, log_interval, "1", 0, STEPS_MAX, "updates between iter lines; 0: none"),

@@ -35,6 +35,7 @@ typedef char OptionText[OPTION_TEXT_BYTES];
 typedef struct Options {
     OptionText out_dir, init_from;
     int eval_only, sample_only, tensorboard, status_line;
+    double max_epochs;
     int64_t max_iters, eval_interval, eval_iters, log_interval;
     int64_t snapshot_interval, keep_snapshots, milestone_interval, seed;
     int snapshot_on;

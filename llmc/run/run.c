@@ -14,7 +14,6 @@
 #include "llmc/base/memory_room.h"
 #include "llmc/comm/comm.h"
 #include "llmc/run/agree.h"
-#include "llmc/run/ending.h"
 #include "llmc/run/inputs.h"
 #include "llmc/run/notices.h"
 #include "llmc/run/origin.h"
@@ -190,6 +189,19 @@ static int check_exports(const Run *run, Error *error)
     return 0;
 }
 
+/* max_epochs, told as max_iters: the update that completes the last epoch is the last. */
+static void limit_epochs(Run *run)
+{
+    Options *options = &run->options;
+    double samples = options->max_epochs * (double)data_set_windows(run->train_set);
+    double iters =
+        ceil(samples / ((double)options->gradient_accumulation_steps * (double)options->batch_size));
+    if (iters < (double)options->max_iters) {
+        options->max_iters = (int64_t)iters;
+        run->is_training = run->is_training && run->step < options->max_iters;
+    }
+}
+
 static int open_parts(Run *run, Origin *origin, const Backend *backend, Error *error)
 {
     Options *options = &run->options;
@@ -203,6 +215,9 @@ static int open_parts(Run *run, Origin *origin, const Backend *backend, Error *e
     if ((run->is_training || is_evaluating) &&
         inputs_open(&run->train_set, &run->val_set, options, is_evaluating, error) != 0) {
         return -1;
+    }
+    if (run->train_set && options->max_epochs > 0) {
+        limit_epochs(run);
     }
     if (vocabulary_open(&run->vocabulary, options, origin, run->train_set, run->val_set, error) != 0 ||
         (is_evaluating && run_open_hellaswag(run, error) != 0)) {

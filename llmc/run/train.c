@@ -24,15 +24,16 @@ typedef struct Pending {
     int is_there;
     int64_t iter;
     double begin_ms;
+    double data_ms; /* waited for its batches */
 } Pending;
 
-/* What the loop needs besides the run. */
 /* A slot's tokens and targets, (B,T) each, until the loader is asked for the next. */
 typedef struct Batch {
     int is_there;
     const int32_t *tokens, *targets;
 } Batch;
 
+/* What the loop needs besides the run. */
 typedef struct Loop {
     Run *run;
     Loader *loader;
@@ -46,13 +47,11 @@ typedef struct Loop {
     Error failure;              /* of reading it */
     int64_t timed_step;         /* where the clock for the time left began: after the first update */
     double timed_ms;
+    double data_ms; /* waited for batches since the last update was queued */
+    Stragglers stragglers;
     Trace trace;
     Reduction reduction;
 } Loop;
-
-/* Indices of the device's marks of a step: its begin, two around its update, two around each slot, then those
- * of the trace. */
-enum { MARK_BEGIN = 0, MARK_UPDATE = 1, MARK_SLOTS = 3 };
 
 /* Rank r of N has slots floor(r*G/N) .. floor((r+1)*G/N)-1. -1 with *error; loop_release in any case. */
 static int loop_init(Loop *loop, Run *run, Error *error)
@@ -77,6 +76,7 @@ static int loop_init(Loop *loop, Run *run, Error *error)
                            .is_shuffled = options->shuffle,
                            .vocab_size = (int)options->vocab_size};
     loop->loader = loader_create(&config);
+    stragglers_init(&loop->stragglers, run->rank, run->rank_count);
     /* a step's spans: two for each slot, four for what comes after, and backward's ranges and buckets */
     int64_t buckets = 64 + run->model.table.arena_count * 8 / (int64_t)(options->bucket_cap_mb * 0x1p20 + 1);
     int64_t spans = 2 * loop->slot_count + 4 + options->n_layer + 3 + buckets;
@@ -94,6 +94,7 @@ static void loop_release(Loop *loop)
 {
     reduction_release(&loop->reduction);
     trace_release(&loop->trace);
+    stragglers_release(&loop->stragglers);
     loader_free(loop->loader);
 }
 
@@ -115,37 +116,7 @@ static void set_mark(const Loop *loop, int index, int64_t step)
     model->backend->mark(model->model, trace_mark(index, step));
 }
 
-static double between_marks_ms(const Loop *loop, int index, int64_t step)
-{
-    const RunModel *model = &loop->run->model;
-    return model->backend->mark_ms(model->model, trace_mark(index + 1, step)) -
-           model->backend->mark_ms(model->model, trace_mark(index, step));
-}
-
 /* ---- what an update came to ---------------------------------------------------------------------------- */
-
-/* Time in the slots, without what the last one waited for other ranks. */
-static double slots_ms(const Loop *loop, int64_t step, const ReducerTimes *times)
-{
-    const RunModel *model = &loop->run->model;
-    int last = MARK_SLOTS + 2 * (loop->slot_count - 1);
-    double sum = 0;
-    for (int i = MARK_SLOTS; i <= last; i += 2) {
-        sum += between_marks_ms(loop, i, step);
-    }
-    double end_ms = model->backend->mark_ms(model->model, trace_mark(last + 1, step));
-    return times->bucket_count > 0 && times->wait_begin_ms < end_ms ? sum - (end_ms - times->wait_begin_ms)
-                                                                    : sum;
-}
-
-static double buckets_ms(const ReducerTimes *times)
-{
-    double sum = 0;
-    for (int i = 0; i < times->bucket_count; i++) {
-        sum += times->buckets[i].end_ms - times->buckets[i].begin_ms;
-    }
-    return sum;
-}
 
 static double step_tokens(const Options *options)
 {
@@ -169,7 +140,7 @@ static void show_status(const Loop *loop, double loss, double ms)
     status_line_show(&status);
 }
 
-static void log_update(Loop *loop, const StepResult *result, double ms, const ReducerTimes *times)
+static void log_update(Loop *loop, const StepResult *result, double ms, const StepTimes *times)
 {
     Run *run = loop->run;
     const Options *options = &run->options;
@@ -182,9 +153,11 @@ static void log_update(Loop *loop, const StepResult *result, double ms, const Re
                     .learning_rate = schedule_learning_rate(options, iter),
                     .norm = result->norm,
                     .ms = ms,
-                    .compute_ms = slots_ms(loop, iter, times),
-                    .comm_ms = buckets_ms(times),
-                    .exposed_ms = times->wait_end_ms - times->wait_begin_ms,
+                    .epoch = (double)(iter + 1) * (double)options->gradient_accumulation_steps *
+                             (double)options->batch_size / (double)data_set_windows(run->train_set),
+                    .times = *times,
+                    .slowest = loop->stragglers.slowest,
+                    .slowest_host = comm_host_of(loop->stragglers.slowest.rank),
                     .tokens_per_second = rate,
                     .mfu = peak > 0 ? rate * flops / peak : 0,
                     .left_ms = time_left_ms(loop, iter + 1)};
@@ -200,12 +173,16 @@ static void finish_pending(Loop *loop)
     if (!loop->pending.is_there) {
         return;
     }
-    StepResult result;
-    ReducerTimes times;
+    StepResult result = {0};
+    ReducerTimes reducer;
+    StepTimes times;
     run->model.backend->update(run->model.model, NULL, &result);
     double begin_ms = loop->result_ms > loop->pending.begin_ms ? loop->result_ms : loop->pending.begin_ms;
     loop->result_ms = clock_ms();
-    reduction_read_times(&loop->reduction, &times);
+    reduction_read_times(&loop->reduction, &reducer);
+    step_times_read(&times, &run->model, iter, loop->slot_count, loop->pending.data_ms, result.forward_ms,
+                    &reducer);
+    stragglers_note(&loop->stragglers, iter, &times);
     trace_read_marks(&loop->trace, &run->model);
     run_save_judge(run, iter, result.is_skipped);
     if (result.is_skipped) {
@@ -231,12 +208,14 @@ static void finish_pending(Loop *loop)
 
 /* ---- one update ---------------------------------------------------------------------------------------- */
 
-/* Whether any rank was asked to stop, and why: a signal's number or STOP_FAILED. Collective. */
-static int why_stop(void)
+/* Whether any rank was asked to stop, and why: a signal's number or STOP_FAILED. Collective; where this
+ * update is logged, ranks also tell each other how long the one before took them. */
+static int why_stop(Loop *loop)
 {
-    int64_t reason = stop_requested();
-    comm_max_int64(&reason, 1);
-    return (int)reason;
+    const Run *run = loop->run;
+    int64_t interval = run->options.log_interval;
+    int tells_times = run->rank_count > 1 && interval > 0 && run->step % interval == 0;
+    return (int)stragglers_agree(&loop->stragglers, stop_requested(), tells_times);
 }
 
 /* The batch of this rank's next slot, in loop->next. A failure asks all ranks for the end. */
@@ -248,6 +227,7 @@ static void read_batch(Loop *loop, int64_t step)
     if (!next->is_there) {
         stop_post_failure();
     }
+    loop->data_ms += clock_ms() - begin_ms;
     trace_add(&loop->trace, TRACE_DATA, "load", step, begin_ms);
 }
 
@@ -286,7 +266,7 @@ static int run_slots(Loop *loop, Error *error)
             if (loop->run->rank_count > 1) {
                 finish_pending(loop);
             }
-            int reason = why_stop();
+            int reason = why_stop(loop);
             if (reason) {
                 return cut_step(loop, reason, error);
             }
@@ -311,7 +291,7 @@ static int run_slots(Loop *loop, Error *error)
     }
     if (loop->agrees_late && step + 1 < loop->run->options.max_iters) {
         read_batch(loop, step + 1);
-        loop->stop_reason = why_stop();
+        loop->stop_reason = why_stop(loop);
     }
     return 0;
 }
@@ -375,7 +355,8 @@ static int train_step(Loop *loop, Error *error)
     set_mark(loop, MARK_UPDATE + 1, step);
     trace_add_marked(&loop->trace, "update", step, trace_mark(MARK_UPDATE, step),
                      trace_mark(MARK_UPDATE + 1, step));
-    loop->pending = (Pending){.is_there = 1, .iter = step, .begin_ms = begin_ms};
+    loop->pending = (Pending){.is_there = 1, .iter = step, .begin_ms = begin_ms, .data_ms = loop->data_ms};
+    loop->data_ms = 0;
     run->step++;
     if (is_awaited(loop, step)) {
         finish_pending(loop);
@@ -401,7 +382,7 @@ static int evaluate_now(Loop *loop, int parts, double left_ms, Error *error)
         return 1;
     }
     if (loop->agrees_late && !loop->stop_reason) {
-        loop->stop_reason = why_stop();
+        loop->stop_reason = why_stop(loop);
     }
     return 0;
 }

@@ -1,6 +1,7 @@
 #include <math.h>
 #include <omp.h>
 
+#include "llmc/base/clock.h"
 #include "llmc/base/work.h"
 #include "llmc/compute/cpu/classifier.h"
 #include "llmc/compute/cpu/columns.h"
@@ -261,8 +262,11 @@ void cpu_model_train_slot(Model *model, const int32_t *tokens, const int32_t *ta
     int64_t lnf_offset = model->table.specs[lnf].offset;
     if (context->is_first) {
         cpu_model_gradients_begin(model);
+        model->forward_ms = 0;
     }
+    double begin_ms = clock_ms();
     cpu_model_forward(model, tokens, context);
+    model->forward_ms += clock_ms() - begin_ms;
     backward_head(model, targets, context);
     add_loss(model);
 

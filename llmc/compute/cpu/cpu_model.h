@@ -91,6 +91,7 @@ struct Model {
     BackwardBuffers backward;
     DecodeBuffers decode;
 
+    double forward_ms; /* of this step's slots */
     StepResult result; /* of the last update */
     double *marks;     /* [mark_capacity] clock_ms() */
     int mark_capacity;

@@ -22,6 +22,7 @@ static void update_chunk(Model *model, const ArenaChunk *chunk, const AdamwFacto
 static void make_update(Model *model, const UpdateArgs *args, StepResult *result)
 {
     ChunkNorm gradient = cpu_model_gradients_norm(model);
+    result->forward_ms = model->forward_ms;
     result->norm = sqrt(gradient.squares);
     result->loss = (double)model->tail[TAIL_LOSS] * (1.0 / EXACT_SCALE);
     result->is_skipped = gradient.is_bad || !isfinite(result->norm);
