@@ -334,6 +334,10 @@ run eval.py --dataset=bytes --batch_size=2 --eval_iters=4 --dtype=fp32 --out_dir
 [ "$code" -eq 0 ] && [ "$(weights)" = "$straight" ] && grep -q '^starting from models/gpt2-large ' stdout &&
     grep -q '^step 0: train loss ' stdout
 result $? "init_from='gpt2-large' takes models/gpt2-large, which brings its shape"
+run eval.py --init_from=auto:gpt2-large --dataset=bytes --batch_size=2 --eval_iters=4 --dtype=fp32 \
+    --out_dir=evaluated
+[ "$code" -eq 0 ] && [ "$(weights)" = "$straight" ] && grep -q '^starting from models/gpt2-large ' stdout
+result $? "and so does init_from=auto:gpt2-large"
 run "${small[@]}" --init_from=hf --out_dir=tuned
 tuned=$(weights)
 run "${small[@]}" --init_from=auto:hf --out_dir=begun --max_iters=5

@@ -222,28 +222,28 @@ static void test_names_without_meaning_are_noted_once(void **state)
 static void test_names_of_weights(void **state)
 {
     (void)state;
-    Options options;
     Error error;
     char folder[] = "test_nanogpt_XXXXXX", before[4096];
     assert_non_null(getcwd(before, sizeof(before)));
     assert_non_null(mkdtemp(folder));
     assert_int_equal(chdir(folder), 0);
-    options_set_defaults(&options);
-    assert_int_equal(options_set(&options, "init_from", "gpt2-xl", &error), 0);
-    assert_int_equal(nanogpt_find_weights(&options, &error), -1);
+    char path[32] = "gpt2-xl";
+    assert_int_equal(nanogpt_find_weights(path, sizeof(path), &error), -1);
     assert_contains(error.text, "init_from=gpt2-xl: expected OpenAI's weights in models/gpt2-xl");
     assert_contains(error.text, "curl ");
     assert_contains(error.text, "https://huggingface.co/openai-community/gpt2-xl/resolve/main/");
     assert_int_equal(mkdir("models", 0777) | mkdir("models/gpt2-xl", 0777), 0);
-    assert_int_equal(nanogpt_find_weights(&options, &error), 0);
-    assert_string_equal(options.init_from, "models/gpt2-xl");
-    assert_int_equal(nanogpt_find_weights(&options, &error), 0);
-    assert_string_equal(options.init_from, "models/gpt2-xl");
+    assert_int_equal(nanogpt_find_weights(path, strlen("models/gpt2-xl"), &error), 0);
+    assert_string_equal(path, "gpt2-xl"); /* no room */
+    assert_int_equal(nanogpt_find_weights(path, sizeof(path), &error), 0);
+    assert_string_equal(path, "models/gpt2-xl");
+    assert_int_equal(nanogpt_find_weights(path, sizeof(path), &error), 0);
+    assert_string_equal(path, "models/gpt2-xl");
     /* What has the very name is taken as it is. */
     assert_int_equal(mkdir("gpt2", 0777), 0);
-    assert_int_equal(options_set(&options, "init_from", "gpt2", &error), 0);
-    assert_int_equal(nanogpt_find_weights(&options, &error), 0);
-    assert_string_equal(options.init_from, "gpt2");
+    strcpy(path, "gpt2");
+    assert_int_equal(nanogpt_find_weights(path, sizeof(path), &error), 0);
+    assert_string_equal(path, "gpt2");
     assert_int_equal(rmdir("gpt2") | rmdir("models/gpt2-xl") | rmdir("models") | chdir(before), 0);
     assert_int_equal(rmdir(folder), 0);
 }

@@ -147,14 +147,12 @@ const char *nanogpt_choice(const OptionSpec *spec, const char *value, Error *err
 
 /* ---- weights ------------------------------------------------------------------------------------------- */
 
-int nanogpt_find_weights(Options *options, Error *error)
+int nanogpt_find_weights(char *path, size_t room, Error *error)
 {
     static const char *const models[] = {"gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"};
-    char folder[PATH_BYTES_MAX];
-    char *name = options->init_from;
-    name += strncmp(name, "auto:", strlen("auto:")) == 0 ? strlen("auto:") : 0;
+    char folder[64];
     for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++) {
-        if (strcmp(name, models[i]) != 0 || path_exists(name)) {
+        if (strcmp(path, models[i]) != 0 || path_exists(path)) {
             continue;
         }
         snprintf(folder, sizeof(folder), "models/%s", models[i]);
@@ -166,7 +164,10 @@ int nanogpt_find_weights(Options *options, Error *error)
                              "{config.json,model.safetensors}\"",
                              models[i], folder, folder, models[i]);
         }
-        memcpy(name, folder, strlen(folder) + 1);
+        if (strlen(folder) < room) {
+            memcpy(path, folder, strlen(folder) + 1);
+        }
+        break;
     }
     return 0;
 }

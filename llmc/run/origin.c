@@ -75,10 +75,12 @@ static int adopt_shape(Options *options, const ModelShape *shape, const char *fi
 
 static int open_weights(Origin *origin, Options *options, Error *error)
 {
-    if (nanogpt_find_weights(options, error) != 0) {
+    const char *path = read_wish(options).path; /* the end of init_from */
+    size_t before_bytes = (size_t)(path - options->init_from);
+    if (nanogpt_find_weights(options->init_from + before_bytes, OPTION_TEXT_BYTES - before_bytes, error) !=
+        0) {
         return -1;
     }
-    const char *path = read_wish(options).path;
     if (!path_exists(path)) {
         return error_set(
             error,
