@@ -44,9 +44,9 @@ END {
     if (high == "") high = top + pad
     if (!(high > low)) high = low + 1
     printf "low=%.6g high=%.6g free=%.6g loss_format=%%.%df\n", low, high,
-        last + (high - low) * 0.06, high - low < 0.5 ? 2 : 1
-    printf "tokens_most=%.6g seconds_most=%.6g is_shared=%d\n", tokens_most ? tokens_most : 1,
-        seconds_most ? seconds_most : 1, is_shared
+        last + (high - low) * 0.06, (high - low < 0.5 ? 2 : 1)
+    printf "tokens_most=%.6g seconds_most=%.6g is_shared=%d\n", (tokens_most ? tokens_most : 1),
+        (seconds_most ? seconds_most : 1), is_shared
     name_unit("tokens", tokens_most, "1 tokens; 1e3 thousand tokens; 1e6 million tokens; 1e9 billion tokens")
     name_unit("rate", rate_most,
         "1 tokens a second; 1e3 thousand tokens a second; 1e6 million tokens a second")
