@@ -133,7 +133,7 @@ quoted() { # as a string of gnuplot
 curve() {
     local title=notitle every=
     [ -z "${6:-}" ] || title="title $(quoted "$6")"
-    [ "$4" != "$rate" ] || every='every ::1' # the first update warms up
+    case $4 in *"/$rate_unit") every='every ::1' ;; esac # the first update warms up
     echo "'< sed -n \"s/^$2 //p\" ${files[$1]}' $every using ($3):($4) with $5 $title"
 }
 # panel TITLE X_LABEL Y_LABEL CURVE...
@@ -157,14 +157,14 @@ losses() {
     for ((i = 0; i < count; i++)); do
         marks=$(($(grep -c '^eval' "${files[i]}" || true) / (count > 1 ? 16 : 30) + 1))
         if [ $count -gt 1 ]; then
-            parts+=("$(curve $i eval "$1" '$3' "points pt 7 ps 1.3 lc rgb 'white' pi $marks")")
-            parts+=("$(curve $i eval "$1" '$3' "points pt 7 ps 1 lc rgb '${colours[i]}' pi $marks")")
+            parts+=("$(curve $i eval "$1" '$3' "points pt 7 ps 1.4*$dot lc rgb 'white' pi $marks")")
+            parts+=("$(curve $i eval "$1" '$3' "points pt 7 ps $dot lc rgb '${colours[i]}' pi $marks")")
         else
-            marks="linespoints lw 1.6 pt 7 ps 0.9 pi $marks lc rgb '${colours[1]}'"
+            marks="linespoints lw 1.6 pt 7 ps $dot pi $marks lc rgb '${colours[1]}'"
             parts+=("$(curve $i eval "$1" '$3' "$marks" 'validation loss')")
         fi
     done
-    [ $count -eq 1 ] || parts+=("NaN with points pt 7 ps 1 lc rgb '#555555' title 'validation loss'")
+    [ $count -eq 1 ] || parts+=("NaN with points pt 7 ps $dot lc rgb '#555555' title 'validation loss'")
 }
 
 if [ -z "$title" ] && [ $count -eq 1 ]; then
@@ -176,23 +176,22 @@ elif [ -z "$title" ]; then
     title=$(printf ', %s' "${names[@]}")
     title=${title:2}
 fi
-x=\$1/$tokens_unit rate=\$5/$rate_unit
-
+x=\$1/$tokens_unit
 case $output in
-*.png) terminal="pngcairo font 'DejaVu Sans,13'" ;;
-*) terminal="svg dynamic font 'DejaVu Sans,Helvetica,Arial,sans-serif,15'" ;;
+*.png) terminal=pngcairo fonts='DejaVu Sans' size=13 dot=0.9 ;;
+*) terminal='svg dynamic' fonts='DejaVu Sans,Helvetica,Arial,sans-serif' size=16 dot=0.6 ;;
 esac
 {
     cat <<END_OF_GNUPLOT
-set terminal $terminal size 1600,1120 background rgb 'white' noenhanced
+set terminal $terminal font '$fonts,$size' size 1600,1120 background rgb 'white' noenhanced
 set output $(quoted "$work/picture")
 set encoding utf8
-set multiplot layout 2,2 title $(quoted "$title") font ',17' offset 0,-0.4 \
+set multiplot layout 2,2 title $(quoted "$title") font ',$((size + 4))' offset 0,-0.4 \
     margins 0.065,0.98,0.075,0.905 spacing 0.08,0.125
 set border 3 lc rgb '#666666' lw 1
 set tics nomirror out scale 0.6 textcolor rgb '#333333'
 set grid lc rgb '#e4e4e4' lt 1 lw 1
-set title font ',14' offset 0,-0.3
+set title font ',$((size + 1))' offset 0,-0.3
 set key top right samplen 2.2 spacing 1.2
 set format y '$loss_format'
 set yrange [$low:$high]
@@ -205,7 +204,7 @@ END_OF_GNUPLOT
         number=$((number + 1))
         echo "set arrow $number from graph 0,first $loss to graph 1,first $loss nohead dt 2 lw 1.4" \
             "lc rgb '#777777' back"
-        echo "set label $number $(quoted "$label") at graph 0.99,first $loss right font ',12'" \
+        echo "set label $number $(quoted "$label") at graph 0.99,first $loss right font ',$((size - 1))'" \
             "textcolor rgb '#444444' offset 0,($loss > $free ? 0.6 : -0.6)"
     done <<<"$suiting"
     losses "$x"
@@ -215,13 +214,17 @@ END_OF_GNUPLOT
     panel "Loss over time" "$time_name" "loss (nats per token)" "${parts[@]}"
 
     echo "unset arrow; unset label; set yrange [0:*]; set format y '%g'; set offsets 0,0,graph 0.1,0"
-    echo "set xrange [0:1.01*$tokens_most/$tokens_unit]; set key bottom right"
+    echo "set xrange [0:1.01*$tokens_most/$tokens_unit]"
     parts=()
+    for ((i = 0; i < count && count <= 3; i++)); do
+        parts+=("$(curve $i step "$x" "\$5/$rate_unit" "lines lw 0.8 lc rgb '#B0${colours[i]#?}'")")
+    done
     for ((i = 0; i < count; i++)); do
         name=${names[i]}
         [ $count -gt 1 ] || name=
-        parts+=("$(curve $i step "$x" "$rate" "lines lw 1.6 lc rgb '${colours[i]}'" "$name")")
+        parts+=("$(curve $i step "$x" "\$6/$rate_unit" "lines lw 2 lc rgb '${colours[i]}'" "$name")")
     done
+    echo "set yrange [0:$rate_most/$rate_unit*(1.2 + ($count > 1) * 0.08 * $count)]"
     panel "Throughput" "$tokens_name" "$rate_name" "${parts[@]}"
 
     parts=()
@@ -230,16 +233,16 @@ END_OF_GNUPLOT
         if [ "$is_shared" = 1 ]; then
             grep -q '^facts ranks 1$' "${files[i]}" && continue
             [ $count -gt 1 ] || name='exposed: what backward does not hide'
-            parts+=("$(curve $i step "$x" '$7' "lines lw 1.8 lc rgb '${colours[i]}'" "$name")")
+            parts+=("$(curve $i step "$x" '$8' "lines lw 2 lc rgb '${colours[i]}'" "$name")")
             [ $count -gt 1 ] || name='all of it'
             [ $count -eq 1 ] || name=
-            parts+=("$(curve $i step "$x" '$6' "lines lw 1.4 dt 2 lc rgb '${colours[i]}'" "$name")")
+            parts+=("$(curve $i step "$x" '$7' "lines lw 1.4 dt 2 lc rgb '${colours[i]}'" "$name")")
         else
             [ $count -gt 1 ] || name=
-            parts+=("$(curve $i step "$x" '$8' "lines lw 1.2 lc rgb '${colours[i]}'" "$name")")
+            parts+=("$(curve $i step "$x" '$9' "lines lw 1.2 lc rgb '${colours[i]}'" "$name")")
         fi
     done
-    echo "set key top right"
+    echo "set yrange [0:*]"
     if [ "$is_shared" = 1 ]; then
         echo "set offsets 0,0,graph 0.3,0"
         [ $count -eq 1 ] || parts+=("NaN with lines lw 1.4 dt 2 lc rgb '#555555' title 'dashed: all of it'")

@@ -78,7 +78,7 @@ eval 300 0.3 5.5
 eval 600 0.6 3.5
 EXPECTED
 result $? "updates that were made again count once, the later one; torn lines and eval_only do not"
-grep -q '^step 600 0.6 3 3 1000 40 10 1.5$' read && grep -qx 'facts updates 7' read &&
+grep -q '^step 600 0.6 3 3 1000 1000 40 10 1.5$' read && grep -qx 'facts updates 7' read &&
     grep -qx 'facts dataset openwebtext' read
 result $? "throughput, communication and norm"
 

@@ -1,4 +1,4 @@
-# Edges and units for scripts/plot.sh, as assignments of the shell, from what read.awk prints (one file a run).
+# Edges and units for scripts/plot.sh, as assignments of the shell, from what read.awk prints: one file a run.
 # The first 2 % of a run, where the loss falls from that of chance, may leave the picture; a published loss
 # (`3.12 label` lines in the environment's suiting) that is not far below the curves may widen it.
 #   -v low=L -v high=H      losses at the edges that the user gave, or nothing
@@ -16,8 +16,8 @@ $1 == "step" {
     tokens[FILENAME, ++n[FILENAME]] = $2
     smooth[FILENAME, n[FILENAME]] = $5
     seen($5)
-    if ($6 > rate_most) rate_most = $6
-    if ($7 > 0) is_shared = 1
+    if (n[FILENAME] > 1 && $7 > rate_most) rate_most = $7
+    if ($8 > 0) is_shared = 1
 }
 $1 == "eval" { seen($4) }
 $1 != "facts" {
@@ -44,9 +44,9 @@ END {
     if (high == "") high = top + pad
     if (!(high > low)) high = low + 1
     printf "low=%.6g high=%.6g free=%.6g loss_format=%%.%df\n", low, high,
-        last + (high - low) * 0.06, high - low < 0.5 ? 2 : 1
-    printf "tokens_most=%.6g seconds_most=%.6g is_shared=%d\n", tokens_most ? tokens_most : 1,
-        seconds_most ? seconds_most : 1, is_shared
+        last + (high - low) * 0.06, (high - low < 0.5 ? 2 : 1)
+    printf "tokens_most=%.6g seconds_most=%.6g is_shared=%d rate_most=%.6g\n",
+        (tokens_most ? tokens_most : 1), (seconds_most ? seconds_most : 1), is_shared, (rate_most ? rate_most : 1)
     name_unit("tokens", tokens_most, "1 tokens; 1e3 thousand tokens; 1e6 million tokens; 1e9 billion tokens")
     name_unit("rate", rate_most,
         "1 tokens a second; 1e3 thousand tokens a second; 1e6 million tokens a second")

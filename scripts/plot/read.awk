@@ -1,9 +1,9 @@
 # Reads one log.jsonl (docs/log.md) for scripts/plot.sh, and prints what is drawn:
 #   facts  KEY VALUE                 parameters ranks dataset dtype backend updates
-#   step   tokens seconds loss smooth_loss tok_per_s comm_percent exposed_percent norm
+#   step   tokens seconds loss mean_loss tok_per_s mean_tok_per_s mean_comm_percent mean_exposed_percent norm
 #   eval   tokens seconds val_loss
-# tokens: trained on before this update. seconds: of training until then, evaluations and what was lost in a
-# crash not counted.
+# Means are running ones. tokens: trained on before this update. seconds: of training until then, evaluations
+# and what was lost in a crash not counted.
 #
 # A run that was resumed has several start events. Where updates were made again, the later ones count: an
 # event of update i takes back all that was read of i and later. Lines that are not whole events (the last one
@@ -105,18 +105,26 @@ END {
         bin_tokens[n] = tokens[middle]
         bin_seconds[n] = seconds[middle]
         bin_loss[n] = sum_loss / known
-        rest[n] = sprintf("%.6g %.4g %.4g %.6g", sum_tokens / sum_ms * 1000, 100 * sum_comm / sum_ms,
-            100 * sum_exposed / sum_ms, sum_norm / known)
-        total[n] = total[n - 1] + bin_loss[n]
+        bin_rate[n] = sum_tokens / sum_ms * 1000
+        bin_norm[n] = sum_norm / known
+        total_loss[n] = total_loss[n - 1] + bin_loss[n]
+        total_tokens[n] = total_tokens[n - 1] + sum_tokens
+        total_ms[n] = total_ms[n - 1] + sum_ms
+        total_comm[n] = total_comm[n - 1] + sum_comm
+        total_exposed[n] = total_exposed[n - 1] + sum_exposed
     }
     # The running mean takes in as many on either side, fewer at the begin, where the loss falls.
     for (i = 1; i <= bins; i++) {
         half = int(bins / 60)
         if (half > (i - 1) / 2) half = int((i - 1) / 2)
-        low = i - half
+        low = i - half - 1
         high = i + half < bins ? i + half : bins
-        printf "step %.0f %.6g %.6g %.6g %s\n", bin_tokens[i], bin_seconds[i], bin_loss[i],
-            (total[high] - total[low - 1]) / (high - low + 1), rest[i]
+        span = total_ms[high] - total_ms[low]
+        printf "step %.0f %.6g %.6g %.6g %.6g %.6g %.4g %.4g %.6g\n", bin_tokens[i], bin_seconds[i],
+            bin_loss[i], (total_loss[high] - total_loss[low]) / (high - low), bin_rate[i],
+            (total_tokens[high] - total_tokens[low]) / span * 1000,
+            (total_comm[high] - total_comm[low]) / span * 100,
+            (total_exposed[high] - total_exposed[low]) / span * 100, bin_norm[i]
     }
 
     # An evaluation stands where the updates before it end.

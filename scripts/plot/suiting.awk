@@ -1,4 +1,4 @@
-# Published losses that suit the runs, for scripts/plot.sh: `loss label` lines, from published.txt and from what
+# Published losses that suit the runs, for scripts/plot.sh: `loss label` lines, from published.txt and what
 # read.awk prints (one file a run).
 #   -v which=auto|none|DATA     auto: those of a run's data, and of its size within a tenth
 FILENAME ~ /published.txt$/ {

@@ -40,7 +40,8 @@ function draw_to(run, x, y, steps, i) {
 
 # 1, 2 or 5 times a power of ten: about `count` of them in `span`.
 function nice_step(span, count, power, part) {
-    power = 10 ^ int(log(span / count) / log(10) - (span / count < 1 ? 1 : 0))
+    for (power = 1; power * 10 <= span / count; power *= 10);
+    for (; power > span / count; power /= 10);
     part = span / count / power
     return power * (part <= 1 ? 1 : part <= 2 ? 2 : part <= 5 ? 5 : 10)
 }
