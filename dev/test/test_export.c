@@ -18,6 +18,7 @@
 
 #include "dev/test/import_fixture.h"
 #include "llmc/snapshot/export.h"
+#include "llmc/snapshot/transpose.h"
 
 static Arenas model;
 
@@ -279,6 +280,29 @@ static void test_small_files(void **state)
     }
 }
 
+static void test_transpose(void **state)
+{
+    (void)state;
+    enum { SIZE = 50, STRIDE = SIZE + 3 };
+    static const int sizes[] = {1, 3, 4, 15, 16, 17, 32, 47, SIZE};
+    static float in[SIZE * STRIDE], out[SIZE * STRIDE];
+    for (int i = 0; i < SIZE * STRIDE; i++) {
+        in[i] = (float)i;
+    }
+    for (size_t i = 0; i < 81; i++) {
+        int rows = sizes[i / 9], columns = sizes[i % 9];
+        memset(out, 0xff, sizeof(out));
+        transpose_floats(out, STRIDE, in, STRIDE, rows, columns);
+        for (int place = 0; place < SIZE * STRIDE; place++) {
+            int c = place / STRIDE, r = place % STRIDE;
+            int is_inside = c < columns && r < rows;
+            if (is_inside ? out[place] != in[r * STRIDE + c] : !isnan(out[place])) {
+                fail_msg("%d x %d: row %d, column %d: found %g", rows, columns, r, c, (double)out[place]);
+            }
+        }
+    }
+}
+
 static int card_holds(const char *folder, const char *text)
 {
     char path[PATH_BYTES_MAX];
@@ -446,6 +470,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_hugging_face_folder),
         cmocka_unit_test(test_hugging_face_replaces),
+        cmocka_unit_test(test_transpose),
         cmocka_unit_test(test_small_files),
         cmocka_unit_test(test_model_card),
         cmocka_unit_test(test_llmc_file),

@@ -10,6 +10,7 @@
 #include "llmc/snapshot/export_mark.h"
 #include "llmc/snapshot/import_source.h"
 #include "llmc/snapshot/safetensors.h"
+#include "llmc/snapshot/transpose.h"
 
 enum { CHUNK_VALUES = 1 << 16, TILE_COLUMNS = 64 /* of a matrix that is written transposed */ };
 
@@ -36,23 +37,16 @@ static int write_tensor(AtomicFile *file, const ParamSpec *spec, const StateSour
 
 /* A Conv1D matrix: [out,in] in the arena, [in,out] in the file. A row of the file is a column here, so the
  * matrix is read whole and turned a few columns at a time. */
-static int write_transposed(AtomicFile *file, const ParamSpec *spec, const StateSource *source, Error *error)
+static int write_transposed(AtomicFile *file, const ParamSpec *spec, const StateSource *source, float *matrix,
+                            float *tile, Error *error)
 {
-    float *matrix = memory_alloc((size_t)param_file_count(spec), sizeof(float), "matrix to export");
-    float *tile = memory_alloc((size_t)(TILE_COLUMNS * spec->rows), sizeof(float), "matrix to export");
     read_weights(matrix, source, spec, 0, param_file_count(spec));
     int status = 0;
     for (int64_t first = 0; first < spec->columns && status == 0; first += TILE_COLUMNS) {
         int64_t columns = spec->columns - first < TILE_COLUMNS ? spec->columns - first : TILE_COLUMNS;
-        for (int64_t row = 0; row < spec->rows; row++) {
-            for (int64_t c = 0; c < columns; c++) {
-                tile[c * spec->rows + row] = matrix[row * spec->columns + first + c];
-            }
-        }
+        transpose_floats(tile, spec->rows, matrix + first, spec->columns, spec->rows, columns);
         status = atomic_file_write(file, tile, (size_t)(columns * spec->rows) * sizeof(float), error);
     }
-    memory_free(tile);
-    memory_free(matrix);
     return status;
 }
 
@@ -83,6 +77,19 @@ static char *create_header(uint64_t *bytes, const ParamTable *table, Error *erro
     return header;
 }
 
+/* Values and rows of the largest matrix that is transposed. */
+static void find_largest(int64_t *values, int64_t *rows, const ParamTable *table)
+{
+    *values = *rows = 1;
+    for (int i = 0; i < table->count; i++) {
+        const ParamSpec *spec = &table->specs[i];
+        if (spec->is_conv1d) {
+            *values = param_file_count(spec) > *values ? param_file_count(spec) : *values;
+            *rows = spec->rows > *rows ? spec->rows : *rows;
+        }
+    }
+}
+
 static int write_weights(AtomicFile *file, const ParamTable *table, const StateSource *source, Error *error)
 {
     uint64_t header_bytes;
@@ -92,11 +99,17 @@ static int write_weights(AtomicFile *file, const ParamTable *table, const StateS
     }
     int status = atomic_file_write(file, header, header_bytes, error);
     float *values = memory_alloc(CHUNK_VALUES, sizeof(float), "weights to export");
+    int64_t largest, tallest;
+    find_largest(&largest, &tallest, table);
+    float *matrix = memory_alloc((size_t)largest, sizeof(float), "matrix to export");
+    float *tile = memory_alloc((size_t)(TILE_COLUMNS * tallest), sizeof(float), "matrix to export");
     for (int i = 0; i < table->count && status == 0; i++) {
         const ParamSpec *spec = &table->specs[i];
-        status = spec->is_conv1d ? write_transposed(file, spec, source, error)
+        status = spec->is_conv1d ? write_transposed(file, spec, source, matrix, tile, error)
                                  : write_tensor(file, spec, source, values, error);
     }
+    memory_free(tile);
+    memory_free(matrix);
     memory_free(values);
     memory_free(header);
     return status;
@@ -118,45 +131,46 @@ static int write_text(const char *folder, const char *name, const char *text, si
 }
 
 /* All but a model card that somebody has written. */
-static int write_small_files(const char *folder, const ModelShape *shape, const Characters *characters,
-                             const ExportFacts *facts, Error *error)
+static int write_small_files(const char *folder, const ExportFiles *files, Error *error)
 {
-    ExportFiles files;
-    export_files_init(&files, shape, characters, facts);
-    export_remove_stale(folder, &files);
     int status = 0;
-    for (int i = 0; i < files.count && status == 0; i++) {
-        const ExportFile *file = &files.items[i];
+    export_remove_stale(folder, files);
+    for (int i = 0; i < files->count && status == 0; i++) {
+        const ExportFile *file = &files->items[i];
         if (!export_card_stays(folder, file->name)) {
             status = write_text(folder, file->name, file->text, file->bytes, error);
         }
     }
-    export_files_release(&files);
     return status;
+}
+
+static int write_folder(const char *folder, const ParamTable *table, const StateSource *source,
+                        const ExportFiles *files, Error *error)
+{
+    char path[PATH_BYTES_MAX];
+    AtomicFile file;
+    if (export_check_files(folder, files, error) != 0 ||
+        path_join(path, folder, "model.safetensors", error) != 0 ||
+        leftovers_replace(&file, path, error) != 0) {
+        return -1;
+    }
+    /* The large file is what can fail; when it is complete, the small ones come first, so that weights never
+     * stand beside another model's config. */
+    if (write_weights(&file, table, source, error) != 0 || write_small_files(folder, files, error) != 0) {
+        atomic_file_discard(&file);
+        return -1;
+    }
+    return atomic_file_commit(&file, error);
 }
 
 int export_hugging_face(const char *folder, const ParamTable *table, const StateSource *source,
                         const Characters *characters, const ExportFacts *facts, Error *error)
 {
-    char path[PATH_BYTES_MAX];
-    AtomicFile file;
-    if (export_check_hugging_face(folder, &table->shape, characters, error) != 0 ||
-        path_join(path, folder, "model.safetensors", error) != 0 ||
-        leftovers_replace(&file, path, error) != 0) {
-        return -1;
-    }
-    if (write_weights(&file, table, source, error) != 0) {
-        atomic_file_discard(&file);
-        return -1;
-    }
-    /* The large file is what can fail; when it is complete, the small ones come first, so that weights never
-     * stand beside another model's config. */
-    int status = write_small_files(folder, &table->shape, characters, facts, error);
-    if (status != 0) {
-        atomic_file_discard(&file);
-        return -1;
-    }
-    return atomic_file_commit(&file, error);
+    ExportFiles files;
+    export_files_init(&files, &table->shape, characters, facts);
+    int status = write_folder(folder, table, source, &files, error);
+    export_files_release(&files);
+    return status;
 }
 
 /* llm.c lays out all layers of one tensor after another. Rows of wte beyond the vocabulary are zeros. */

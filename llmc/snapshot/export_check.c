@@ -126,8 +126,7 @@ void export_remove_stale(const char *folder, const ExportFiles *files)
     }
 }
 
-int export_check_hugging_face(const char *folder, const ModelShape *shape, const Characters *characters,
-                              Error *error)
+int export_check_files(const char *folder, const ExportFiles *files, Error *error)
 {
     char path[PATH_BYTES_MAX];
     if (folder_create(folder, error) != 0 || path_join(path, folder, "model.safetensors", error) != 0) {
@@ -138,16 +137,23 @@ int export_check_hugging_face(const char *folder, const ModelShape *shape, const
     if (found < 0 || (found && !is_ours)) {
         return found < 0 ? -1 : error_foreign(path, error);
     }
-    ExportFiles files;
-    export_files_init(&files, shape, characters, NULL);
     int status = 0;
-    for (int i = 0; i < files.count && status == 0; i++) {
-        const ExportFile *file = &files.items[i];
+    for (int i = 0; i < files->count && status == 0; i++) {
+        const ExportFile *file = &files->items[i];
         int is_free = is_ours || strcmp(file->name, EXPORT_CARD_NAME) == 0;
         status = check_text(folder, file->name, file->text, file->bytes, is_free, error);
     }
-    export_files_release(&files);
     return status == 0 ? try_writing(path, error) : -1;
+}
+
+int export_check_hugging_face(const char *folder, const ModelShape *shape, const Characters *characters,
+                              Error *error)
+{
+    ExportFiles files;
+    export_files_init(&files, shape, characters, NULL);
+    int status = export_check_files(folder, &files, error);
+    export_files_release(&files);
+    return status;
 }
 
 int export_check_llmc(const char *path, Error *error)

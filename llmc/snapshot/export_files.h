@@ -48,6 +48,9 @@ void export_files_add_tokenizer(ExportFiles *files, const ModelShape *shape);
  * characters.json for this program. */
 void export_files_add_characters(ExportFiles *files, const ModelShape *shape, const Characters *characters);
 
+/* Whether all of this and model.safetensors can be written: see export_check_hugging_face. */
+int export_check_files(const char *folder, const ExportFiles *files, Error *error);
+
 /* Before other files go into a folder of ours: remove those of a tokenizer that are not among them, since
  * they belong to a model that goes. */
 void export_remove_stale(const char *folder, const ExportFiles *files);

@@ -5,10 +5,12 @@
 #include "llmc/base/memory.h"
 #include "llmc/snapshot/import_source.h"
 #include "llmc/snapshot/snapshot_verify.h"
+#include "llmc/snapshot/transpose.h"
 
 enum {
     CHUNK_VALUES = 1 << 16,
-    TILE_ROWS = 64, /* of a transposed matrix, handed over at a time */
+    TILE_ROWS = 128, /* of a transposed matrix, handed over at a time */
+    STRIP_COLUMNS = 16,
     TOKEN_FILE_MAGIC = 20240520
 };
 
@@ -169,31 +171,55 @@ static int hand_over(const StateSink *sink, const WeightsFile *weights, const Pa
     return 0;
 }
 
+/* What loading needs beside the model. */
+typedef struct LoadSpace {
+    float *values; /* (CHUNK_VALUES) */
+    float *tile;   /* (TILE_ROWS, columns of the widest matrix) */
+} LoadSpace;
+
+static void load_space_init(LoadSpace *space, const ParamTable *table)
+{
+    int64_t widest = 1;
+    for (int i = 0; i < table->count; i++) {
+        widest =
+            table->specs[i].is_conv1d && table->specs[i].columns > widest ? table->specs[i].columns : widest;
+    }
+    space->values = memory_alloc(CHUNK_VALUES, sizeof(float), "weights");
+    space->tile = memory_alloc((size_t)(TILE_ROWS * widest), sizeof(float), "weights");
+}
+
+static void load_space_release(LoadSpace *space)
+{
+    memory_free(space->values);
+    memory_free(space->tile);
+}
+
 /* A matrix that lies [in,out] in the file goes out as [out,in], a few rows of it at a time. */
 static int load_transposed(const WeightsFile *weights, const ParamSpec *spec, const SafeFile *file,
-                           const SafeTensor *tensor, const StateSink *sink, Error *error)
+                           const SafeTensor *tensor, const StateSink *sink, const LoadSpace *space,
+                           Error *error)
 {
-    float *stored = memory_alloc((size_t)tensor->count, sizeof(float), "weights");
-    float *tile = memory_alloc((size_t)(TILE_ROWS * spec->columns), sizeof(float), "weights");
-    safe_file_floats(stored, file, tensor, 0, tensor->count);
     int status = 0;
     for (int64_t row = 0; row < spec->rows && status == 0; row += TILE_ROWS) {
         int64_t rows = spec->rows - row < TILE_ROWS ? spec->rows - row : TILE_ROWS;
-        for (int64_t column = 0; column < spec->columns; column++) {
-            for (int64_t r = 0; r < rows; r++) {
-                tile[r * spec->columns + column] = stored[column * spec->rows + row + r];
+        for (int64_t column = 0; column < spec->columns; column += STRIP_COLUMNS) {
+            int64_t left = spec->columns - column;
+            int64_t columns = left < STRIP_COLUMNS ? left : STRIP_COLUMNS;
+            float strip[STRIP_COLUMNS * TILE_ROWS]; /* columns as they lie in the file */
+            for (int64_t c = 0; c < columns; c++) {
+                safe_file_floats(strip + c * rows, file, tensor, (column + c) * spec->rows + row, rows);
             }
+            transpose_floats(space->tile + column, spec->columns, strip, rows, columns, rows);
         }
-        status = hand_over(sink, weights, spec, row * spec->columns, tile, rows * spec->columns, error);
+        status =
+            hand_over(sink, weights, spec, row * spec->columns, space->tile, rows * spec->columns, error);
     }
-    memory_free(tile);
-    memory_free(stored);
     return status;
 }
 
 /* The first values of a tensor of the table, in the order in which they lie in the file. */
 static int load_tensor(const WeightsFile *weights, const ParamTable *table, int index, const StateSink *sink,
-                       float *values, Error *error)
+                       const LoadSpace *space, Error *error)
 {
     const ParamSpec *spec = &table->specs[index];
     const SafeFile *file = NULL;
@@ -201,7 +227,7 @@ static int load_tensor(const WeightsFile *weights, const ParamTable *table, int 
     if (weights->kind == WEIGHTS_HUGGING_FACE) {
         tensor = hugging_face_find(&file, &weights->hugging_face, spec->name);
         if (spec->is_conv1d) {
-            return load_transposed(weights, spec, file, tensor, sink, error);
+            return load_transposed(weights, spec, file, tensor, sink, space, error);
         }
     }
     int64_t total = param_file_count(spec);
@@ -209,11 +235,11 @@ static int load_tensor(const WeightsFile *weights, const ParamTable *table, int 
     for (int64_t first = 0; first < total && status == 0; first += CHUNK_VALUES) {
         int64_t count = total - first < CHUNK_VALUES ? total - first : CHUNK_VALUES;
         if (tensor) {
-            safe_file_floats(values, file, tensor, first, count);
+            safe_file_floats(space->values, file, tensor, first, count);
         } else {
-            llmc_weights_floats(values, &weights->llmc, index, first, count);
+            llmc_weights_floats(space->values, &weights->llmc, index, first, count);
         }
-        status = hand_over(sink, weights, spec, first, values, count, error);
+        status = hand_over(sink, weights, spec, first, space->values, count, error);
     }
     return status;
 }
@@ -226,11 +252,12 @@ int weights_load(WeightsFile *weights, const ParamTable *table, const StateSink 
     if (model_shape_check_fits(&table->shape, &weights->shape, error) != 0) {
         return error_prefix(error, "%s", weights->path);
     }
-    float *values = memory_alloc(CHUNK_VALUES, sizeof(float), "weights");
+    LoadSpace space;
+    load_space_init(&space, table);
     int status = 0;
     for (int i = 0; i < table->count && status == 0; i++) {
-        status = load_tensor(weights, table, i, sink, values, error);
+        status = load_tensor(weights, table, i, sink, &space, error);
     }
-    memory_free(values);
+    load_space_release(&space);
     return status;
 }
