@@ -40,6 +40,7 @@ static const struct {
                    "training_data -i"},
     {"val_data", "validation_file val_file val_path val_bin eval_file eval_data eval_dataset "
                  "input_val_bin val_data_pattern validation_data -j"},
+    {"max_epochs", "epochs epoch num_epochs n_epochs num_train_epochs"},
     {"batch_size", "per_device_train_batch_size per_device_eval_batch_size per_gpu_train_batch_size "
                    "micro_batch_size device_batch_size train_batch_size "
                    "eval_batch_size mbs bs batch -b"},
@@ -91,8 +92,6 @@ static const struct {
     const char *names; /* parted by blanks */
     const char *way;
 } notes[] = {
-    {"epochs epoch num_epochs n_epochs max_epochs num_train_epochs",
-     "max_iters sets how long a run is, in updates; it prints which part of an epoch one update is"},
     {"total_batch_size global_batch_size effective_batch_size -d",
      "an update has gradient_accumulation_steps x batch_size x block_size tokens; set those"},
     {"warmup_ratio warmup_fraction warmup_frac",
