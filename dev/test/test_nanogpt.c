@@ -232,6 +232,12 @@ static void test_names_of_weights(void **state)
     assert_contains(error.text, "init_from=gpt2-xl: expected OpenAI's weights in models/gpt2-xl");
     assert_contains(error.text, "curl ");
     assert_contains(error.text, "https://huggingface.co/openai-community/gpt2-xl/resolve/main/");
+    char own_path[32] = "models/gpt2";
+    assert_int_equal(nanogpt_find_weights(own_path, sizeof(own_path), &error), -1);
+    assert_contains(error.text,
+                    "init_from=models/gpt2: expected OpenAI's weights in models/gpt2, found no such");
+    strcpy(own_path, "models/gpt3"); /* not known here: for the caller to refuse */
+    assert_int_equal(nanogpt_find_weights(own_path, sizeof(own_path), &error), 0);
     assert_int_equal(mkdir("models", 0777) | mkdir("models/gpt2-xl", 0777), 0);
     assert_int_equal(nanogpt_find_weights(path, strlen("models/gpt2-xl"), &error), 0);
     assert_string_equal(path, "gpt2-xl"); /* no room */

@@ -152,17 +152,17 @@ int nanogpt_find_weights(char *path, size_t room, Error *error)
     static const char *const models[] = {"gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"};
     char folder[64];
     for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++) {
-        if (strcmp(path, models[i]) != 0 || path_exists(path)) {
+        snprintf(folder, sizeof(folder), "models/%s", models[i]);
+        if (path_exists(path) || (strcmp(path, models[i]) != 0 && strcmp(path, folder) != 0)) {
             continue;
         }
-        snprintf(folder, sizeof(folder), "models/%s", models[i]);
         if (!path_exists(folder)) {
             return error_set(error,
                              "init_from=%s: expected OpenAI's weights in %s, found no such folder; this gets "
                              "them: curl -fL --create-dirs --output-dir %s --remote-name-all "
                              "\"https://huggingface.co/openai-community/%s/resolve/main/"
                              "{config.json,model.safetensors}\"",
-                             models[i], folder, folder, models[i]);
+                             path, folder, folder, models[i]);
         }
         if (strlen(folder) < room) {
             memcpy(path, folder, strlen(folder) + 1);

@@ -34,8 +34,8 @@ void nanogpt_settle(Options *options);
 const char *nanogpt_choice(const OptionSpec *spec, const char *value, Error *error);
 
 /* init_from=gpt2-xl and the like: where nothing has that name, models/gpt2-xl takes its place, if `room`
- * bytes are enough. -1 with *error, which has the command that gets the weights, where that is missing,
- * too. */
+ * bytes are enough. -1 with *error, which has the command that gets the weights, where that is missing too,
+ * and for init_from=models/gpt2-xl where that is missing. */
 int nanogpt_find_weights(char *path, size_t room, Error *error);
 
 #endif

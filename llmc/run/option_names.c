@@ -110,7 +110,7 @@ static const struct {
      "every rank holds the whole model and all activations of a micro-batch; a smaller batch_size saves "
      "memory"},
     {"flash flash_attention flash_attn attn_implementation tensorcores",
-     "attention is always computed in tiles; there is nothing to choose"},
+     "attention and matrix products have no variants to choose from"},
     {"model_type", "n_layer, n_head and n_embd give the model's shape, or init_from brings it"},
     {"config config_file conf", "a config file is given by its name alone"},
     {"report_to use_wandb wandb",
