@@ -5,6 +5,7 @@
     dev/bench/budget.py --gpu=a100 --B=24 --model=gpt2-medium --slots=8
     dev/bench/budget.py --before                    the kernels before what dev/notes/cuda.md counts
     dev/bench/budget.py --each                      each kernel, not their groups
+    dev/bench/budget.py --residual=bf16             the stream and its gradient in bf16
     dev/bench/budget.py --bgrad                     as if cuBLASLt summed fc's bias gradient: not known
 
 No GPU has measured any of this. Operations and bytes are counted: each input read once, each output written
@@ -89,8 +90,8 @@ def gelu(gpu, shape, E, is_before, has_sums):
         yield streaming(gpu, "bias gradients", "fc", shape.L, 8 * E, is_before)
 
 
-def kernels(gpu, shape, B, T, slots, is_before, has_sums):
-    """Of one slot; then of the update, whose calls are those of a step."""
+def kernels(gpu, shape, B, T, slots, is_before, has_sums, S):
+    """Of one slot; then of the update, whose calls are those of a step. S: bytes of the stream's elements."""
     L, C = shape.L, shape.C
     rows = B * T
     E = float(rows * C)
@@ -99,10 +100,11 @@ def kernels(gpu, shape, B, T, slots, is_before, has_sums):
     found.append(attention(gpu, "attention forward", L, flops, 8 * E, is_before))
     moved = (20 if is_before else 18) * E
     found.append(attention(gpu, "attention backward", L, 2.5 * flops, moved, is_before))
-    found.append(streaming(gpu, "layer norm forward", "with the branch", 2 * L, 12 * E, is_before))
-    found.append(streaming(gpu, "layer norm forward", "the first", 1, 6 * E, is_before))
-    found.append(streaming(gpu, "layer norm backward", "of a block", 2 * L - 1, 16 * E, is_before))
-    found.append(streaming(gpu, "layer norm backward", "the last and the first", 1, 26 * E, is_before))
+    found.append(streaming(gpu, "layer norm forward", "with the branch", 2 * L, (4 + 2 * S) * E, is_before))
+    found.append(streaming(gpu, "layer norm forward", "the first", 1, (2 + S) * E, is_before))
+    found.append(streaming(gpu, "layer norm backward", "of a block", 2 * L - 1, (4 + 3 * S) * E, is_before))
+    found.append(streaming(gpu, "layer norm backward", "the last and the first", 1, (6 + 5 * S) * E,
+                           is_before))
     found += gelu(gpu, shape, E, is_before, has_sums)
     for name, width in (("qkv", 3), ("proj", 1), ("fcproj", 1)) if is_before else ():
         found.append(streaming(gpu, "bias gradients", name, L, 2 * width * E, is_before))
@@ -111,9 +113,9 @@ def kernels(gpu, shape, B, T, slots, is_before, has_sums):
     calls = 2 * (2 * L + 1) + 4 * L if is_before else (2 * L + 1) + 3 * L + 1
     found.append(Kernel("second stages", "second stages", calls, 0.0, 0.0,
                         1e-3 * SECOND_STAGE_US[not is_before], 0.0))
-    found.append(streaming(gpu, "embeddings", "forward", 1, 8 * E, is_before))
-    found.append(streaming(gpu, "embeddings", "d_wpe", 1, 4 * E, is_before))
-    found.append(streaming(gpu, "embeddings", "d_wte", 1, 4 * E + 8.0 * VP * C, is_before,
+    found.append(streaming(gpu, "embeddings", "forward", 1, (4 + S) * E, is_before))
+    found.append(streaming(gpu, "embeddings", "d_wpe", 1, S * E, is_before))
+    found.append(streaming(gpu, "embeddings", "d_wte", 1, S * E + 8.0 * VP * C, is_before,
                            FREQUENT_TOKEN_MS[not is_before] * rows / 65536))
     parameters = L * (12 * C * C + 13 * C) + 2 * C + (VP + T) * C
     if slots > 1:
@@ -124,8 +126,8 @@ def kernels(gpu, shape, B, T, slots, is_before, has_sums):
     return found, [update, Kernel("gaps", "gaps", 1, 0.0, 0.0, GAPS_MS, 0.0)]
 
 
-def step_of(gpu, shape, B, T, slots, is_before, has_sums):
-    slot, update = kernels(gpu, shape, B, T, slots, is_before, has_sums)
+def step_of(gpu, shape, B, T, slots, is_before, has_sums, S):
+    slot, update = kernels(gpu, shape, B, T, slots, is_before, has_sums, S)
     return [kernel._replace(calls=kernel.calls * slots) for kernel in slot] + update
 
 
@@ -165,6 +167,7 @@ def main():
     parser.add_argument("--before", action="store_true")
     parser.add_argument("--each", action="store_true")
     parser.add_argument("--bgrad", action="store_true")
+    parser.add_argument("--residual", choices=("fp32", "bf16"), default="fp32")
     arguments = parser.parse_args()
     gpu, shape = GPUS[arguments.gpu], MODELS[arguments.model]
     if min(arguments.B, arguments.T, arguments.slots) < 1:
@@ -173,7 +176,7 @@ def main():
           (arguments.model, gpu.name, arguments.B, arguments.T, arguments.slots,
            "" if arguments.slots == 1 else "s", ", the kernels of before" if arguments.before else ""))
     found = step_of(gpu, shape, arguments.B, arguments.T, arguments.slots, arguments.before,
-                    arguments.bgrad)
+                    arguments.bgrad, 2 if arguments.residual == "bf16" else 4)
     total = print_table(found if arguments.each else groups_of(found))
     print("%s tokens a second" % format(int(1e3 * arguments.slots * arguments.B * arguments.T / total), ","))
 

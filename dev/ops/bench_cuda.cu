@@ -226,25 +226,29 @@ static void add_attention(Operations *list, const Settings &s)
                      [=](cudaStream_t stream) { attention_backward_cuda(&backward, &shape, stream); }});
 }
 
-static void add_layernorm(Operations *list, const Settings &s)
+/* With the stream of this type; of those in bf16 a step has none unless it is asked for. */
+static void add_layernorm(Operations *list, const Settings &s, DType stream_type)
 {
+    bool is_standard = stream_type == DTYPE_FP32;
+    double stream_bytes = dtype_bytes(stream_type);
     int64_t rows = rows_of(s), count = rows * s.C;
     float *weight = random_floats(s.C), *mean = random_floats(rows, 0.1f), *rstd = random_floats(rows);
     LayernormForward forward = {};
     forward.out = random_tensor(count, DTYPE_BF16);
     forward.mean = mean;
     forward.rstd = rstd;
-    forward.stream = random_floats(count);
-    forward.residual = random_floats(count);
+    forward.stream = random_tensor(count, stream_type);
+    forward.residual = random_tensor(count, stream_type);
     forward.branch = random_tensor(count, DTYPE_BF16);
     forward.weight = weight;
     forward.bias = random_floats(s.C);
     forward.rows = rows;
     forward.C = s.C;
-    list->push_back({"residual + layer norm", 2 * LAYERS, 12.0 * (double)count, 0,
+    list->push_back({is_standard ? "residual + layer norm" : "the same, residual=bf16",
+                     is_standard ? 2 * LAYERS : 0, (4 + 2 * stream_bytes) * (double)count, 0,
                      [=](cudaStream_t stream) { layernorm_forward(&forward, stream); }});
     LayernormBackward backward = {};
-    backward.d_stream = random_floats(count);
+    backward.d_stream = random_tensor(count, stream_type);
     backward.d_branch = random_tensor(count, DTYPE_BF16);
     backward.d_weight = random_floats(s.C);
     backward.d_bias = random_floats(s.C);
@@ -257,15 +261,16 @@ static void add_layernorm(Operations *list, const Settings &s)
     backward.partial = random_floats(layernorm_partial_count(rows, s.C));
     backward.rows = rows;
     backward.C = s.C;
-    list->push_back({"layer norm backward", 2 * LAYERS + 1, 16.0 * (double)count, 0,
+    list->push_back({is_standard ? "layer norm backward" : "the same, residual=bf16",
+                     is_standard ? 2 * LAYERS + 1 : 0, (4 + 3 * stream_bytes) * (double)count, 0,
                      [=](cudaStream_t stream) { layernorm_backward(&backward, stream); }});
 }
 
 static void add_embedding(Operations *list, const Settings &s)
 {
     int64_t rows = rows_of(s), count = rows * s.C, V = s.V;
-    float *wte = random_floats(V * s.C), *wpe = random_floats((int64_t)s.T * s.C),
-          *values = random_floats(count);
+    float *wte = random_floats(V * s.C), *wpe = random_floats((int64_t)s.T * s.C);
+    Tensor values = random_tensor(count, DTYPE_FP32);
     std::vector<int32_t> tokens = random_tokens(rows, s.V), starts((size_t)rows + 1),
                          positions((size_t)rows + 1);
     std::vector<int32_t> distinct((size_t)rows + 1), counters((size_t)V + 1);
@@ -479,7 +484,8 @@ int main(int argc, char **argv)
     Operations list;
     add_products(&list, s);
     add_attention(&list, s);
-    add_layernorm(&list, s);
+    add_layernorm(&list, s, DTYPE_FP32);
+    add_layernorm(&list, s, DTYPE_BF16);
     add_embedding(&list, s);
     add_elements(&list, s);
     add_update(&list, s);

@@ -23,17 +23,19 @@ static Dropout dropout_of(float probability)
     return dropout;
 }
 
-static void launch_layernorms(int C, DType type, float probability)
+static void launch_layernorms(int C, DType type, DType stream, float probability)
 {
     static char some;
     LayernormForward forward = {};
     forward.out.type = type;
+    forward.stream.type = forward.residual.type = stream;
     forward.dropout = dropout_of(probability);
     forward.rows = ROWS;
     forward.C = C;
     layernorm_forward(&forward, 0);
     LayernormBackward backward = {};
     backward.d_out.type = type;
+    backward.d_stream.type = backward.inp.type = stream;
     backward.d_branch = Tensor{&some, type};
     backward.dropout = forward.dropout;
     backward.rows = ROWS;
@@ -73,6 +75,7 @@ static void launch_rest(DType type)
     column_sums(NULL, none, ROWS, 3071, 0, NULL, 0);
     for (int C : {768, 767}) {
         EmbeddingForward forward = {};
+        forward.out.type = type;
         forward.T = EMBEDDING_T_MAX;
         forward.rows = forward.T;
         forward.C = C;
@@ -87,11 +90,13 @@ static void launch_tokens(void)
     TokenGradients out = {};
     bins.count_max = (int)token_bins_count_max(ROWS, 50257, EMBEDDING_BIN_MAX);
     bins.split_max = (int)token_bins_split_max(ROWS, EMBEDDING_BIN_MAX);
-    embedding_backward_tokens(&out, &bins, NULL, 768, NULL, 0);
+    for (DType type : {DTYPE_FP32, DTYPE_BF16}) {
+        embedding_backward_tokens(&out, &bins, Tensor{NULL, type}, 768, NULL, 0);
+    }
 }
 
 /* Training, decoding and the choice of algorithms, of a small model. */
-static void launch_model(DType dtype, int slots, int C)
+static void launch_model(DType dtype, DType residual, int slots, int C)
 {
     Error error = {};
     ModelConfig config = {};
@@ -100,6 +105,7 @@ static void launch_model(DType dtype, int slots, int C)
     config.sequence_tokens = 16;
     config.slots_per_step = slots;
     config.dtype = dtype;
+    config.residual = residual;
     config.autotunes = slots == 1 && C == 24;
     config.dropout = 0.1f;
     Model *model = cuda_model_create(&config, &error);
@@ -133,7 +139,10 @@ int main(int argc, char **argv)
     for (DType type : {DTYPE_FP32, DTYPE_BF16}) {
         for (float probability : {0.0f, 0.1f}) {
             for (int C : {7, 64, 768, 1024, 1280, 1600, 1664, 2047, 2048, 2052, 4096, 6140, 6143, 6144}) {
-                launch_layernorms(C, type, probability);
+                launch_layernorms(C, type, DTYPE_FP32, probability);
+                if (type == DTYPE_BF16) {
+                    launch_layernorms(C, type, DTYPE_BF16, probability);
+                }
             }
             for (int HS : {5, 8, 32, 48, 64, 80, 96, 112, 128, 136, 256}) {
                 launch_attention(HS, type, probability);
@@ -144,8 +153,9 @@ int main(int argc, char **argv)
         }
         launch_rest(type);
         for (int slots : {1, 2}) {
-            launch_model(type, slots, 24);
-            launch_model(type, slots, 21);
+            launch_model(type, DTYPE_FP32, slots, 24);
+            launch_model(type, DTYPE_FP32, slots, 21);
+            launch_model(type, type, slots, 24);
         }
     }
     CUDA_CHECK(cudaDeviceSynchronize());

@@ -15,18 +15,22 @@ static void test_dropout_keeps_what_random_block_says(void **state)
     for (float probability : {0.0f, 0.1f, 0.5f, 0.99f}) {
         for (uint64_t site : {0, 1, 38}) {
             Dropout dropout = {probability, {~0ull - site, RANDOM_DROPOUT, 1000000u, 39}, site};
-            Device<float> d(Floats(count, 1.0f));
-            dropout_backward(d.data, (int64_t)count, &dropout, 0);
-            Floats expected(count);
-            for (size_t i = 0; i < count; i++) {
-                expected[i] = expected_factor(&dropout, i);
+            for (DType type : {DTYPE_FP32, DTYPE_BF16}) {
+                Floats ones(count, 1.0f), expected(count);
+                DeviceTensor d(&ones, type);
+                dropout_backward(d.tensor, (int64_t)count, &dropout, 0);
+                for (size_t i = 0; i < count; i++) {
+                    expected[i] = expected_factor(&dropout, i);
+                    expected[i] =
+                        type == DTYPE_BF16 ? bf16_to_float(bf16_from_float(expected[i])) : expected[i];
+                }
+                check_same("dropout of ones", "d", d.read(), expected);
             }
-            check_same("dropout of ones", "d", d.read(), expected);
         }
     }
 }
 
-static void check_embedding(int rows, int T, int C, int first_position, float probability)
+static void check_embedding(int rows, int T, int C, int first_position, float probability, DType type)
 {
     const int V = 11;
     char where[120];
@@ -36,9 +40,10 @@ static void check_embedding(int rows, int T, int C, int first_position, float pr
     for (int row = 0; row < rows; row++) {
         tokens[(size_t)row] = row * 7 % V;
     }
-    Device<float> d_wte(wte), d_wpe(wpe), out((size_t)rows * C);
+    Device<float> d_wte(wte), d_wpe(wpe);
+    DeviceTensor out((size_t)rows * C, type);
     Device<int32_t> d_tokens(tokens);
-    EmbeddingForward args = {out.data,   d_tokens.data,  d_wte.data,
+    EmbeddingForward args = {out.tensor, d_tokens.data,  d_wte.data,
                              d_wpe.data, rows,           T,
                              C,          first_position, test_dropout(probability)};
     embedding_forward(&args, 0);
@@ -48,30 +53,33 @@ static void check_embedding(int rows, int T, int C, int first_position, float pr
                position = (size_t)first_position + row % (size_t)T;
         double sum = (double)wte[(size_t)tokens[row] * C + column] + wpe[position * C + column];
         sum *= expected_factor(&args.dropout, i);
-        e.set(i, sum, 2 * U * fabs(sum));
+        e.set(i, sum, (2 * U + (type == DTYPE_BF16 ? rounding_of(type) : 0)) * fabs(sum));
     }
-    snprintf(where, sizeof(where), "rows %d, T %d, C %d, position %d, dropout %g", rows, T, C, first_position,
-             probability);
+    snprintf(where, sizeof(where), "rows %d, T %d, C %d, position %d, dropout %g, %s", rows, T, C,
+             first_position, probability, type_name(type));
     check_tensor(where, "out", out.read(), e);
 }
 
 static void test_embedding(void **state)
 {
     (void)state;
-    check_embedding(1, 1, 1, 0, 0);
-    check_embedding(6, 3, 5, 0, 0.1f);
-    check_embedding(5, 5, 33, 4, 0);
-    check_embedding(34, 17, 64, 0, 0.5f);
-    check_embedding(9, 9, 260, 2, 0.1f);
+    for (DType type : {DTYPE_FP32, DTYPE_BF16}) {
+        check_embedding(1, 1, 1, 0, 0, type);
+        check_embedding(6, 3, 5, 0, 0.1f, type);
+        check_embedding(5, 5, 33, 4, 0, type);
+        check_embedding(34, 17, 64, 0, 0.5f, type);
+        check_embedding(9, 9, 260, 2, 0.1f, type);
+    }
 }
 
-static void check_positions(int B, int T, int C, bool accumulates)
+static void check_positions(int B, int T, int C, bool accumulates, DType type)
 {
     char where[120];
     size_t count = (size_t)T * C;
     Floats d_out = normal_values(count * B, 1, 1), before = normal_values(count, 1, 2);
-    Device<float> d_d_out(d_out), d_wpe(accumulates ? before : Floats(count, NAN));
-    embedding_backward_positions(d_wpe.data, d_d_out.data, B, T, C, accumulates, 0);
+    DeviceTensor d_d_out(&d_out, type);
+    Device<float> d_wpe(accumulates ? before : Floats(count, NAN));
+    embedding_backward_positions(d_wpe.data, d_d_out.tensor, B, T, C, accumulates, 0);
     Expected e(count);
     for (size_t i = 0; i < count; i++) {
         double sum = accumulates ? before[i] : 0, size = fabs(sum);
@@ -81,17 +89,20 @@ static void check_positions(int B, int T, int C, bool accumulates)
         }
         e.set(i, sum, U * B * size);
     }
-    snprintf(where, sizeof(where), "B %d, T %d, C %d, accumulates %d", B, T, C, accumulates);
+    snprintf(where, sizeof(where), "B %d, T %d, C %d, accumulates %d, %s", B, T, C, accumulates,
+             type_name(type));
     check_tensor(where, "d_wpe", d_wpe.read(), e);
 }
 
 static void test_positions(void **state)
 {
     (void)state;
-    check_positions(1, 1, 1, false);
-    check_positions(3, 7, 5, true);
-    check_positions(5, 17, 33, false);
-    check_positions(64, 3, 130, true);
+    for (DType type : {DTYPE_FP32, DTYPE_BF16}) {
+        check_positions(1, 1, 1, false, type);
+        check_positions(3, 7, 5, true, type);
+        check_positions(5, 17, 33, false, type);
+        check_positions(64, 3, 130, true, type);
+    }
 }
 
 /* ---- gradients of tokens' rows ------------------------------------------------------------------------ */
@@ -103,11 +114,13 @@ struct TokenCase {
     std::vector<int32_t> tokens;
     Floats d_out;
     float limit;
+    DType type; /* of d_out, which it can hold */
 };
 
-static TokenCase token_case(int V, int C, int BT, float limit)
+static TokenCase token_case(int V, int C, int BT, float limit, DType type = DTYPE_FP32)
 {
-    TokenCase c = {V, C, std::vector<int32_t>((size_t)BT), normal_values((size_t)BT * C, 1, 1), limit};
+    TokenCase c = {V, C, std::vector<int32_t>((size_t)BT), normal_values((size_t)BT * C, 1, 1), limit, type};
+    DeviceTensor rounded(&c.d_out, type);
     for (int i = 0; i < BT; i++) {
         c.tokens[(size_t)i] =
             i % 5 == 0 ? V - 1 : i * i % (V / 2); /* one common token, and rows that no one uses */
@@ -139,7 +152,9 @@ static void run_tokens(const TokenCase *c, const TokenGradients *out)
     TokenBins bins = {tokens.data(), starts.data(), positions.data(), counters.data(), 0, 0, NULL, 0, 0};
     token_bins_fill(&bins, c->tokens.data(), (int64_t)BT, c->V, EMBEDDING_BIN_MAX);
     Device<int32_t> d_tokens(tokens), d_starts(starts), d_positions(positions);
-    Device<float> d_out(c->d_out), partial((size_t)embedding_partial_count((int64_t)BT, c->C));
+    Floats values = c->d_out;
+    DeviceTensor d_out(&values, c->type);
+    Device<float> partial((size_t)embedding_partial_count((int64_t)BT, c->C));
     Device<int32_t> d_counts(std::vector<int32_t>{bins.count, bins.split_count});
     TokenBins on_device = {d_tokens.data,
                            d_starts.data,
@@ -150,7 +165,7 @@ static void run_tokens(const TokenCase *c, const TokenGradients *out)
                            d_counts.data,
                            (int)token_bins_count_max((int64_t)BT, c->V, EMBEDDING_BIN_MAX),
                            (int)token_bins_split_max((int64_t)BT, EMBEDDING_BIN_MAX)};
-    embedding_backward_tokens(out, &on_device, d_out.data, c->C, partial.data, 0);
+    embedding_backward_tokens(out, &on_device, d_out.tensor, c->C, partial.data, 0);
     CUDA_CHECK(cudaDeviceSynchronize());
 }
 
@@ -172,8 +187,8 @@ static void check_tokens_exact(const TokenCase *c)
     Device<int64_t> d_sums(sums), d_bad(bad);
     TokenGradients out = {d_sums.data, NULL, d_bad.data, c->limit, NULL};
     run_tokens(c, &out);
-    snprintf(where, sizeof(where), "V %d, C %d, %zu tokens, limit %g", c->V, c->C, c->tokens.size(),
-             c->limit);
+    snprintf(where, sizeof(where), "V %d, C %d, %zu tokens, limit %g, %s", c->V, c->C, c->tokens.size(),
+             c->limit, type_name(c->type));
     check_same(where, "sums", d_sums.read(), expected);
     assert_int_equal(d_bad.read()[0], bad_count);
 }
@@ -198,7 +213,8 @@ static void test_tokens(void **state)
     for (const TokenCase &c :
          {token_case(4, 1, 1, 1024), token_case(13, 5, 40, 1024), token_case(30, 130, 77, 1024),
           token_case(13, 33, 40, 2), token_case(5, 1540, 9, 1024), token_case(2, 130, 1300, 1024),
-          token_case(40, 5, 1285, 1024), token_case(700, 2, 1279, 1024)}) {
+          token_case(40, 5, 1285, 1024), token_case(700, 2, 1279, 1024),
+          token_case(13, 33, 40, 2, DTYPE_BF16), token_case(40, 130, 1285, 1024, DTYPE_BF16)}) {
         check_tokens_exact(&c);
         check_tokens_fp32(&c);
     }

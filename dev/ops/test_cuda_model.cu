@@ -72,6 +72,35 @@ static void test_decoding_a_long_context(void **state)
     cuda_model_release(model);
 }
 
+/* Ten tensors on the way to a logit are stored in bf16, the stream three times: where decoding sums in
+ * another order than the forward pass of a batch, each may be rounded the other way. */
+static void test_decoding_with_a_stream_in_bf16(void **state)
+{
+    (void)state;
+    const int T = 40, V = 40;
+    ModelConfig config = config_of(T, T);
+    config.dtype = config.residual = DTYPE_BF16;
+    Model *model = create(&config);
+    std::vector<int32_t> tokens((size_t)T), targets((size_t)T, 0);
+    for (int i = 0; i < T; i++) {
+        tokens[(size_t)i] = (i * 7 + i * i % 11) % V;
+    }
+    Floats expected((size_t)T * V), found((size_t)V);
+    cuda_model_evaluate(model, tokens.data(), targets.data(), expected.data());
+    for (int i = 0; i < T; i++) {
+        cuda_model_decode(model, &tokens[(size_t)i], 1, i, found.data());
+        double largest = 0;
+        for (int k = 0; k < V; k++) {
+            largest = fmax(largest, fabs(expected[(size_t)(i * V + k)]));
+        }
+        for (int k = 0; k < V; k++) {
+            check_close("stream in bf16", "logits", (size_t)(i * V + k), found[(size_t)k],
+                        expected[(size_t)(i * V + k)], 10 * 0x1p-8 * largest);
+        }
+    }
+    cuda_model_release(model);
+}
+
 /* As few chunks as there is room for, all of whole tiles and as equal as those allow. */
 static void test_chunks_of_logits(void **state)
 {
@@ -153,7 +182,8 @@ static void test_too_long_rows_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_decoding_a_long_context), cmocka_unit_test(test_chunks_of_logits),
-        cmocka_unit_test(test_losses_of_shorter_rows), cmocka_unit_test(test_too_long_rows_are_refused)};
+        cmocka_unit_test(test_decoding_a_long_context), cmocka_unit_test(test_decoding_with_a_stream_in_bf16),
+        cmocka_unit_test(test_chunks_of_logits), cmocka_unit_test(test_losses_of_shorter_rows),
+        cmocka_unit_test(test_too_long_rows_are_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

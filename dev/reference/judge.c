@@ -138,16 +138,23 @@ static int compare_all(const Reference *reference, const Found *found, ExactResu
     return failed;
 }
 
+/* Of products and of the residual stream. */
+typedef struct Precision {
+    const char *name;
+    DType dtype, residual;
+} Precision;
+
 /* One forward and backward pass of the backend. */
-static int run_backend(Found *found, const Reference *reference, const Backend *backend, DType dtype,
-                       Error *error)
+static int run_backend(Found *found, const Reference *reference, const Backend *backend,
+                       const Precision *precision, Error *error)
 {
     const ParamTable *table = &reference->table;
     ModelConfig config = {.shape = table->shape,
                           .batch_size = reference->B,
                           .sequence_tokens = reference->T,
                           .slots_per_step = 1,
-                          .dtype = dtype,
+                          .dtype = precision->dtype,
+                          .residual = precision->residual,
                           .reduce = REDUCE_EXACT};
     SlotContext slot = {.is_first = 1, .is_last = 1};
     Model *model = backend->create(&config, error);
@@ -177,9 +184,10 @@ static int run_backend(Found *found, const Reference *reference, const Backend *
     return 0;
 }
 
-/* The number of tensors out of tolerance, or -1. */
-static int judge_dtype(const Reference *reference, ExactResult *exact, const Backend *backend, DType dtype,
-                       int *has_told, Error *error)
+/* The number of tensors out of tolerance, or -1. In bf16 the tolerance knows a rounding wherever the stream
+ * or its gradient is stored, so it is the same for both kinds of stream. */
+static int judge_precision(const Reference *reference, ExactResult *exact, const Backend *backend,
+                           const Precision *precision, int *has_told, Error *error)
 {
     size_t logits = (size_t)reference->B * (size_t)reference->T * (size_t)reference->table.shape.vocab_size;
     Found found = {memory_alloc(logits, sizeof(float), "logits"),
@@ -187,13 +195,13 @@ static int judge_dtype(const Reference *reference, ExactResult *exact, const Bac
                    0,
                    0,
                    {.text = ""}};
-    int failed = run_backend(&found, reference, backend, dtype, error);
+    int failed = run_backend(&found, reference, backend, precision, error);
     if (found.notice.text[0] && !*has_told) {
         printf("  notice: %s\n", found.notice.text);
         *has_told = 1;
     }
     if (!failed) {
-        failed = compare_all(reference, &found, exact, dtype);
+        failed = compare_all(reference, &found, exact, precision->dtype);
     }
     memory_free(found.gradients);
     memory_free(found.logits);
@@ -205,8 +213,10 @@ static int judge_dtype(const Reference *reference, ExactResult *exact, const Bac
  * unless one was told. */
 static int judge_folder(const char *folder, const Backend *backend, int *has_told, Error *error)
 {
-    static const DType dtypes[] = {DTYPE_FP32, DTYPE_BF16};
-    static const char *names[] = {"fp32", "bf16"};
+    static const Precision precisions[] = {{"fp32", DTYPE_FP32, DTYPE_FP32},
+                                           {"bf16", DTYPE_BF16, DTYPE_FP32},
+                                           {"bf16, residual too,", DTYPE_BF16, DTYPE_BF16}};
+    int count = backend->has_bf16_residual ? 3 : 2;
     Reference reference;
     int failed_count = 0;
     if (reference_init(&reference, folder, error)) {
@@ -215,10 +225,10 @@ static int judge_folder(const char *folder, const Backend *backend, int *has_tol
     ExactResult exact;
     exact_result_init(&exact, &reference);
     const ModelShape *shape = &reference.table.shape;
-    for (int i = 0; i < 2 && failed_count >= 0; i++) {
-        printf("%s in %s on %s: B=%d T=%d V=%d L=%d NH=%d C=%d\n", folder, names[i], backend->name,
+    for (int i = 0; i < count && failed_count >= 0; i++) {
+        printf("%s in %s on %s: B=%d T=%d V=%d L=%d NH=%d C=%d\n", folder, precisions[i].name, backend->name,
                reference.B, reference.T, shape->vocab_size, shape->n_layer, shape->n_head, shape->n_embd);
-        int failed = judge_dtype(&reference, &exact, backend, dtypes[i], has_told, error);
+        int failed = judge_precision(&reference, &exact, backend, &precisions[i], has_told, error);
         if (failed < 0) {
             error_prefix(error, "%s", folder);
         }

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# The CUDA programs build for sm_80, sm_90a, as PTX and, where nvcc knows it, for sm_120 without a warning; no
-# kernel spills registers to memory, and each fits on these GPUs in every shape in which it is launched
-# (cuda_limits.py, with python3); attention multiplies on tensor cores. Needs nvcc, no GPU.
+# The CUDA programs build for sm_80, sm_90a, as PTX and, where nvcc knows it, from that PTX for sm_120, as its
+# driver does, without a warning; no kernel spills registers to memory, and each fits on these GPUs in every
+# shape in which it is launched (cuda_limits.py, with python3); attention multiplies on tensor cores. Needs
+# nvcc, no GPU.
 # It also finds NCCL where the machine has one, is built without nccl.h, and starts without
 # LD_LIBRARY_PATH and without a driver.
 #   dev/test/build_cuda.sh        exit 0 if all that holds; prints what does not
@@ -17,7 +18,7 @@ mkdir "$folder/kept"
 gpus="-gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a"
 gpus+=" -gencode arch=compute_90,code=compute_90"
 if nvcc --list-gpu-code | grep -qx sm_120; then
-    gpus+=" -gencode arch=compute_120,code=sm_120"
+    gpus+=" -gencode arch=compute_90,code=sm_120"
 fi
 make WERROR=1 B="$folder" NVCC="nvcc -Xptxas -v --keep --keep-dir $folder/kept" GPUS="$gpus" \
     "$folder/train_gpt2cu" "$folder/test_gpt2cu" >"$folder/log" 2>&1 || {

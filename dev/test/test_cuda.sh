@@ -111,6 +111,26 @@ for dtype in fp32 bf16; do
         rm -rf move-$first
     done
 done
+# A stream in bf16: each of few blocks' sums is rounded once more, so the bounds of bf16 hold.
+residual=(--dtype=bf16 --dropout=0.1 --residual=bf16)
+run train_gpt2cu_host residual "${residual[@]}"
+whole=$weights
+[ $code -eq 0 ] && [ -n "$weights" ] && agree residual cuda-bf16 "${bounds_bf16[@]}" 30 &&
+    [ "$(steps residual)" != "$(steps cuda-bf16)" ] && grep -q '"residual":"bf16"' residual/log.jsonl
+result $? "residual=bf16: the same run within the bounds of bf16"
+HOST_CUDA_SEED=7 run train_gpt2cu_host part-residual "${residual[@]}" --max_iters=11 --snapshot_interval=4
+run train_gpt2cu_host part-residual "${residual[@]}" --init_from=auto
+[ $code -eq 0 ] && [ -n "$weights" ] && [ "$weights" = "$whole" ]
+result $? "and the same weights once stopped and resumed, in another order of threads"
+run train_gpt2cu_host part-residual --dtype=bf16 --init_from=resume --max_iters=31
+[ $code -eq 0 ] && grep -q '^notice: residual was "bf16" when the snapshot was written, is now "fp32"' stdout
+result $? "a resume with another residual is told of"
+run train_gpt2 residual-cpu "${residual[@]}"
+[ $code -eq 1 ] && grep -q 'residual=bf16: only train_gpt2cu has it' stderr && [ ! -e residual-cpu ]
+result $? "the CPU program refuses it"
+run train_gpt2cu_host residual-fp32 --dtype=fp32 --residual=bf16
+[ $code -eq 1 ] && grep -q 'residual=bf16: expected dtype=bf16 with it, found dtype=fp32' stderr
+result $? "and so does dtype=fp32"
 run train_gpt2 alone-cpu --dtype=fp32 --gradient_accumulation_steps=1
 run train_gpt2cu_host alone --dtype=fp32 --gradient_accumulation_steps=1
 in_fp32=$(grep -c 'attention has heads' stdout)

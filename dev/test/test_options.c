@@ -92,7 +92,7 @@ static void test_every_documented_name_exists(void **state)
         "shuffle "
         "batch_size block_size gradient_accumulation_steps n_layer n_head n_embd vocab_size dropout "
         "learning_rate lr_schedule warmup_iters lr_decay_iters min_lr weight_decay beta1 beta2 grad_clip "
-        "dtype reduce bucket_cap_mb overlap cuda_graph share_gpus autotune threads check_interval "
+        "dtype residual reduce bucket_cap_mb overlap cuda_graph share_gpus autotune threads check_interval "
         "max_bad_steps "
         "trace comm_timeout heartbeat_timeout join_timeout port_range start num_samples max_new_tokens "
         "temperature top_k export_hf export_llmc";

@@ -32,6 +32,7 @@ typedef struct ModelConfig {
     int sequence_tokens; /* T of the batches, at most shape.block_size */
     int slots_per_step;  /* G: gradients are of the loss divided by G*B*T */
     DType dtype;
+    DType residual; /* of the residual stream and its gradient: fp32, or bf16 if dtype is too */
     ReduceMode reduce;
     float dropout;
     uint64_t seed;      /* for dropout */
@@ -169,6 +170,8 @@ typedef struct Backend {
 
     /* Who sums its gradients over ranks. */
     const ReducerKind *reducer;
+
+    int has_bf16_residual; /* ModelConfig.residual may be bf16: else create refuses it */
 } Backend;
 
 #ifdef __cplusplus

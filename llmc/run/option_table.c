@@ -109,6 +109,8 @@ const OptionSpec option_specs[] = {
 
     CHOICE("system", RESULT, dtype, "bf16", "fp32|bf16",
            "type of products and activations; weights and moments are kept in fp32"),
+    CHOICE("system", RESULT, residual, "fp32", "fp32|bf16",
+           "type of the residual stream and its gradient; bf16, in train_gpt2cu alone, moves fewer bytes"),
     CHOICE("system", RESULT, reduce, "exact", "exact|fp32|bf16",
            "sums of gradients: exact gives the same bits at any number of ranks, the others save network"),
     NUMBER("system", RUN, bucket_cap_mb, "25", 0.001, 4096, "megabytes reduced together between ranks"),

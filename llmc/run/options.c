@@ -5,6 +5,7 @@
 
 #include "llmc/base/file.h"
 #include "llmc/base/memory.h"
+#include "llmc/model/dtype.h"
 #include "llmc/run/config_file.h"
 #include "llmc/run/nanogpt.h"
 #include "llmc/run/option_table.h"
@@ -245,6 +246,9 @@ int options_check(const Options *options, Error *error)
     }
     if (options->eval_only && options->sample_only) {
         return error_set(error, "eval_only=true and sample_only=true: expected at most one of them");
+    }
+    if (options->residual == DTYPE_BF16 && options->dtype != DTYPE_BF16) {
+        return error_set(error, "residual=bf16: expected dtype=bf16 with it, found dtype=fp32");
     }
     if (strchr(options->dataset, '*') || strchr(options->dataset, '?')) {
         return error_set(error,

@@ -21,8 +21,9 @@ extern "C" {
 
 enum { OPTION_TEXT_BYTES = 4096, OPTIONS_MAX = 96, CONFIG_BYTES_MAX = 1 << 20 };
 
-/* Places in the choices of lr_schedule, dtype and reduce. The latter two stand as DType and ReduceMode do. */
 typedef enum SnapshotOn { SNAPSHOT_ON_FIRST, SNAPSHOT_ON_EVERY_NODE } SnapshotOn;
+/* Places in the choices of lr_schedule, dtype, residual and reduce. The latter three stand as DType and
+ * ReduceMode do. */
 typedef enum LrSchedule { LR_COSINE, LR_LINEAR, LR_CONSTANT, LR_WSD } LrSchedule;
 
 /* nanoGPT's decay_lr, which becomes lr_schedule and warmup_iters. */
@@ -53,7 +54,7 @@ typedef struct Options {
     int64_t warmup_iters, lr_decay_iters;
     double min_lr, weight_decay, beta1, beta2, grad_clip;
 
-    int dtype, reduce;
+    int dtype, residual, reduce;
     double bucket_cap_mb;
     int64_t threads, check_interval, max_bad_steps, trace;
     int64_t comm_timeout, heartbeat_timeout, join_timeout;

@@ -166,6 +166,10 @@ static int check_memory(const Model *model, Error *error)
 
 Model *cpu_model_create(const ModelConfig *config, const MatmulKernel *bf16_kernel, Error *error)
 {
+    if (config->residual != DTYPE_FP32) {
+        error_set(error, "residual=bf16: only train_gpt2cu has it; on the CPU leave it fp32");
+        return NULL;
+    }
     Model *model = memory_alloc_zeroed(1, sizeof(*model), "model");
     int64_t BT = (int64_t)config->batch_size * config->sequence_tokens;
     model->config = *config;

@@ -136,7 +136,7 @@ static void backward_head(Model *model, const SlotContext *context)
 }
 
 typedef struct NormInput {
-    const float *values; /* (BT,C) what was normalised */
+    Tensor values; /* (BT,C) what was normalised */
     const float *mean, *rstd;
 } NormInput;
 
@@ -230,7 +230,7 @@ static void backward_embedding(Model *model, const SlotContext *context)
     const ParamSpec *positions = &model->table.specs[wpe];
     int T = model->config.sequence_tokens;
     int64_t C = model->config.shape.n_embd;
-    float *d_out = model->backward.d_residual;
+    Tensor d_out = model->backward.d_residual;
     Dropout dropout = model_dropout(model, context, model->config.shape.n_layer, DROPOUT_ATTENTION);
     dropout_backward(d_out, model_rows(model) * C, &dropout, model->stream);
     float *d_wpe = gradient_at(model, positions->offset, positions->offset);

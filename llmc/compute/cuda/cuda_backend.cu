@@ -86,7 +86,8 @@ static const Backend backend = {.name = "cuda",
                                 .describe = describe,
                                 .mark = mark,
                                 .mark_ms = mark_ms,
-                                .reducer = &nccl_reducer};
+                                .reducer = &nccl_reducer,
+                                .has_bf16_residual = 1};
 
 /* A driver must be there, and know this toolkit's version. Without one the runtime says that it is too old,
  * and that its version is 0. */

@@ -1,8 +1,9 @@
 /* The CUDA model's memory: one struct, made once by model_create.cu, used by forward, backward, update and
  * decode.
  *
- * Everything is on one stream, in the order of the calls. The residual stream, layer norms' sums, gradients
- * of weights and everything of the optimizer are fp32; what products read and write has the compute dtype.
+ * Everything is on one stream, in the order of the calls. Layer norms' sums, gradients of weights and
+ * everything of the optimizer are fp32, and so is the residual stream, with its gradient, unless the config
+ * says bf16; what products read and write has the compute dtype.
  */
 #ifndef LLMC_COMPUTE_CUDA_CUDA_MODEL_CUH
 #define LLMC_COMPUTE_CUDA_CUDA_MODEL_CUH
@@ -18,8 +19,8 @@
 
 /* What backward needs of one block. Without gradients all blocks share one. */
 typedef struct BlockActivations {
-    float *residual;      /* (BT,C) the stream that enters the block */
-    float *middle;        /* (BT,C) the stream after attention */
+    Tensor residual;      /* (BT,C) the stream that enters the block */
+    Tensor middle;        /* (BT,C) the stream after attention */
     float *mean1, *rstd1; /* (BT) */
     float *mean2, *rstd2; /* (BT) */
     float *lse;           /* (B,NH,T) */
@@ -33,7 +34,7 @@ typedef struct BlockActivations {
 
 /* Space that backward uses again for every block. */
 typedef struct BackwardBuffers {
-    float *d_residual;  /* (BT,C) the gradient of the stream, from top to bottom */
+    Tensor d_residual;  /* (BT,C) the gradient of the stream, from top to bottom */
     Tensor d_narrow;    /* (BT,C) the gradient of a layer norm's output */
     Tensor d_branch;    /* (BT,C) the stream's gradient as it enters a branch */
     Tensor d_attention; /* (BT,C) */
@@ -53,10 +54,9 @@ typedef struct Stage {
 /* Key-value cache and the activations of up to DECODE_TOKENS tokens; made by the first decode. */
 enum { DECODE_TOKENS = 64 };
 typedef struct DecodeBuffers {
-    Tensor *cache;   /* [L] (block_size, 2C): keys and values side by side */
-    int32_t *tokens; /* (DECODE_TOKENS) */
-    float *residual; /* (DECODE_TOKENS,C) */
-    float *middle;
+    Tensor *cache;           /* [L] (block_size, 2C): keys and values side by side */
+    int32_t *tokens;         /* (DECODE_TOKENS) */
+    Tensor residual, middle; /* (DECODE_TOKENS,C) */
     float *mean, *rstd;
     Tensor ln, qkv, attention, branch, fc, gelu;
 } DecodeBuffers;
@@ -94,7 +94,7 @@ struct Model {
 
     BlockActivations *blocks; /* [L], host memory */
     Tensor branch;            /* (BT,C) what a block adds to the stream */
-    float *final_residual;    /* (BT,C) */
+    Tensor final_residual;    /* (BT,C) */
     float *final_mean, *final_rstd;
     Tensor final_ln; /* (BT,C) */
     void *logits;    /* logits_bytes: of as many rows as fit */

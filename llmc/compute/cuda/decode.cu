@@ -18,8 +18,8 @@ static void create_buffers(Model *model)
         d->cache[l] = cuda_model_tensor(model, shape->block_size * 2 * C, type);
     }
     d->tokens = (int32_t *)cuda_model_alloc(model, DECODE_TOKENS, sizeof(int32_t));
-    d->residual = (float *)cuda_model_alloc(model, DECODE_TOKENS * C, sizeof(float));
-    d->middle = (float *)cuda_model_alloc(model, DECODE_TOKENS * C, sizeof(float));
+    d->residual = cuda_model_tensor(model, DECODE_TOKENS * C, model->config.residual);
+    d->middle = cuda_model_tensor(model, DECODE_TOKENS * C, model->config.residual);
     d->mean = (float *)cuda_model_alloc(model, DECODE_TOKENS, sizeof(float));
     d->rstd = (float *)cuda_model_alloc(model, DECODE_TOKENS, sizeof(float));
     d->ln = cuda_model_tensor(model, DECODE_TOKENS * C, type);
@@ -125,16 +125,16 @@ static void attention_decode(Model *model, int l, int count, int position)
 /* ---- the model ----------------------------------------------------------------------------------------- */
 
 /* ln = the norm of residual, or of residual + branch, which then is in stream. */
-static void normalise(Model *model, float *stream, const float *residual, int weight_index, int count)
+static void normalise(Model *model, const Tensor *stream, const Tensor *residual, int weight_index, int count)
 {
     DecodeBuffers *d = &model->decode;
     LayernormForward args = {};
     args.out = d->ln;
     args.mean = d->mean;
     args.rstd = d->rstd;
-    args.stream = stream;
-    args.residual = residual;
+    args.residual = *residual;
     if (stream) {
+        args.stream = *stream;
         args.branch = d->branch;
     }
     args.weight = model_vector(model, weight_index);
@@ -162,15 +162,16 @@ static void decode_some(Model *model, const int32_t *tokens, int count, int posi
     embedding_forward(&embedding, model->stream);
     for (int l = 0; l < model->config.shape.n_layer; l++) {
         int w = params_block_index(l, LN1_WEIGHT);
-        normalise(model, l > 0 ? d->residual : NULL, l > 0 ? d->middle : d->residual, w + LN1_WEIGHT, count);
+        normalise(model, l > 0 ? &d->residual : NULL, l > 0 ? &d->middle : &d->residual, w + LN1_WEIGHT,
+                  count);
         cuda_model_linear(model, d->qkv, d->ln, w + QKV_WEIGHT, count);
         attention_decode(model, l, count, position);
         cuda_model_linear(model, d->branch, d->attention, w + PROJ_WEIGHT, count);
-        normalise(model, d->middle, d->residual, w + LN2_WEIGHT, count);
+        normalise(model, &d->middle, &d->residual, w + LN2_WEIGHT, count);
         cuda_model_linear_gelu(model, d->fc, d->gelu, d->ln, w + FC_WEIGHT, count);
         cuda_model_linear(model, d->branch, d->gelu, w + FCPROJ_WEIGHT, count);
     }
-    normalise(model, d->residual, d->middle, params_lnf_weight_index(&model->table), count);
+    normalise(model, &d->residual, &d->middle, params_lnf_weight_index(&model->table), count);
 }
 
 void cuda_model_decode(Model *model, const int32_t *tokens, int count, int position, float *logits)

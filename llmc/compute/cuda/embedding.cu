@@ -7,7 +7,7 @@ enum { THREADS = EMBEDDING_ROWS * 32, TOKEN_THREADS = 128, COLUMNS = 6 };
 
 /* One warp a row: blocks stand side by side over the batch, so that those that run together read the same
  * rows of wpe. */
-template <int W>
+template <typename R, int W>
 __global__ void __launch_bounds__(THREADS) embedding_forward_kernel(EmbeddingForward a)
 {
     int position = (int)blockIdx.y * EMBEDDING_ROWS + (int)threadIdx.x / WARP;
@@ -26,35 +26,39 @@ __global__ void __launch_bounds__(THREADS) embedding_forward_kernel(EmbeddingFor
             values[k] += added[k];
         }
         drop(values, a.dropout, offset + i);
-        values_store(a.out + offset + i, values);
+        values_store((R *)a.out.data + offset + i, values);
     }
 }
 
 void embedding_forward(const EmbeddingForward *args, cudaStream_t stream)
 {
     dim3 grid((unsigned)(args->rows / args->T), (unsigned)div_up(args->T, EMBEDDING_ROWS));
-    launch(args->C % 4 ? embedding_forward_kernel<1> : embedding_forward_kernel<4>, grid, dim3(THREADS), 0,
-           stream, *args);
+    WITH_TYPE(args->out.type,
+              (launch(args->C % 4 ? embedding_forward_kernel<T, 1> : embedding_forward_kernel<T, 4>, grid,
+                      dim3(THREADS), 0, stream, *args)));
 }
 
-__global__ void __launch_bounds__(THREADS) dropout_backward_kernel(float *d, int64_t count, Dropout dropout)
+template <typename R>
+__global__ void __launch_bounds__(THREADS) dropout_backward_kernel(R *d, int64_t count, Dropout dropout)
 {
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i < count) {
-        d[i] *= dropout_factor(dropout, (uint64_t)i);
+        value_store(d + i, value_load(d + i) * dropout_factor(dropout, (uint64_t)i));
     }
 }
 
-void dropout_backward(float *d, int64_t count, const Dropout *dropout, cudaStream_t stream)
+void dropout_backward(Tensor d, int64_t count, const Dropout *dropout, cudaStream_t stream)
 {
     if (dropout->probability > 0) {
         dim3 grid((unsigned)div_up(count, THREADS));
-        launch(dropout_backward_kernel, grid, dim3(THREADS), 0, stream, d, count, *dropout);
+        WITH_TYPE(d.type, launch(dropout_backward_kernel<T>, grid, dim3(THREADS), 0, stream, (T *)d.data,
+                                 count, *dropout));
     }
 }
 
+template <typename R>
 __global__ void __launch_bounds__(THREADS)
-    positions_kernel(float *d_wpe, const float *d_out, int B, int64_t count, int accumulates)
+    positions_kernel(float *d_wpe, const R *d_out, int B, int64_t count, int accumulates)
 {
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i >= count) {
@@ -62,17 +66,18 @@ __global__ void __launch_bounds__(THREADS)
     }
     float sum = accumulates ? d_wpe[i] : 0.0f;
     for (int b = 0; b < B; b++) {
-        sum += d_out[b * count + i];
+        sum += value_load(d_out + b * count + i);
     }
     d_wpe[i] = sum;
 }
 
-void embedding_backward_positions(float *d_wpe, const float *d_out, int B, int T, int C, int accumulates,
+void embedding_backward_positions(float *d_wpe, Tensor d_out, int B, int T, int C, int accumulates,
                                   cudaStream_t stream)
 {
     int64_t count = (int64_t)T * C;
     dim3 grid((unsigned)div_up(count, THREADS));
-    launch(positions_kernel, grid, dim3(THREADS), 0, stream, d_wpe, d_out, B, count, accumulates);
+    WITH_TYPE(d_out.type, launch(positions_kernel<T>, grid, dim3(THREADS), 0, stream, d_wpe,
+                                 (const T *)d_out.data, B, count, accumulates));
 }
 
 static __device__ __forceinline__ void add_token_gradient(const TokenGradients &out, int64_t element,
@@ -89,8 +94,9 @@ static __device__ __forceinline__ void add_token_gradient(const TokenGradients &
 
 /* One block a bin, and those beyond the last bin have nothing to do. Each thread has up to COLUMNS columns at
  * once, so that many loads are under way. A token's part of a row goes to partial (split_count,C). */
+template <typename R>
 __global__ void __launch_bounds__(TOKEN_THREADS)
-    tokens_kernel(TokenGradients out, TokenBins bins, const float *d_out, int C, float *partial)
+    tokens_kernel(TokenGradients out, TokenBins bins, const R *d_out, int C, float *partial)
 {
     int bin = (int)blockIdx.x;
     if (bin >= bins.device_counts[0]) {
@@ -103,11 +109,12 @@ __global__ void __launch_bounds__(TOKEN_THREADS)
         float sums[COLUMNS] = {};
 #pragma unroll 4
         for (int i = first; i < end; i++) {
-            const float *d_row = d_out + (int64_t)bins.positions[i] * C;
+            const R *d_row = d_out + (int64_t)bins.positions[i] * C;
 #pragma unroll
             for (int k = 0; k < COLUMNS; k++) {
                 int column = base + k * TOKEN_THREADS;
-                sums[k] += d_row[column < C ? column : base]; /* loads without branches between them */
+                sums[k] += value_load(d_row +
+                                      (column < C ? column : base)); /* loads without branches between them */
             }
         }
 #pragma unroll
@@ -160,11 +167,11 @@ int64_t embedding_partial_count(int64_t rows, int C)
     return token_bins_split_max(rows, EMBEDDING_BIN_MAX) * C;
 }
 
-void embedding_backward_tokens(const TokenGradients *out, const TokenBins *bins, const float *d_out, int C,
+void embedding_backward_tokens(const TokenGradients *out, const TokenBins *bins, Tensor d_out, int C,
                                float *partial, cudaStream_t stream)
 {
-    launch(tokens_kernel, dim3((unsigned)bins->count_max), dim3(TOKEN_THREADS), 0, stream, *out, *bins, d_out,
-           C, partial);
+    WITH_TYPE(d_out.type, launch(tokens_kernel<T>, dim3((unsigned)bins->count_max), dim3(TOKEN_THREADS), 0,
+                                 stream, *out, *bins, (const T *)d_out.data, C, partial));
     if (bins->split_max > 0) {
         dim3 grid((unsigned)bins->split_max, (unsigned)div_up(C, TOKEN_THREADS));
         launch(token_parts_kernel, grid, dim3(TOKEN_THREADS), 0, stream, *out, *bins, (const float *)partial,

@@ -10,7 +10,7 @@
 enum { EMBEDDING_ROWS = 8, EMBEDDING_T_MAX = EMBEDDING_ROWS * GRID_Y_MAX };
 
 typedef struct EmbeddingForward {
-    float *out;               /* (rows,C) = wte[token] + wpe[first_position + row % T], then dropout */
+    Tensor out;               /* (rows,C) = wte[token] + wpe[first_position + row % T], then dropout */
     const int32_t *tokens;    /* (rows) */
     const float *wte;         /* (Vp,C) */
     const float *wpe;         /* (at least first_position + T, C) */
@@ -19,14 +19,14 @@ typedef struct EmbeddingForward {
     Dropout dropout;
 } EmbeddingForward;
 
-/* Asynchronous. Bound by memory: 8 bytes an element of out, and 4 of each row of wpe. */
+/* Asynchronous. Bound by memory: 8 bytes an element of out in fp32, 6 in bf16, and 4 of each row of wpe. */
 void embedding_forward(const EmbeddingForward *args, cudaStream_t stream);
 
 /* d (count) *= dropout, in place: backward of the embedding's dropout. Nothing when it is off. */
-void dropout_backward(float *d, int64_t count, const Dropout *dropout, cudaStream_t stream);
+void dropout_backward(Tensor d, int64_t count, const Dropout *dropout, cudaStream_t stream);
 
 /* d_wpe (T,C) = or += sum over b of d_out (B,T,C). */
-void embedding_backward_positions(float *d_wpe, const float *d_out, int B, int T, int C, int accumulates,
+void embedding_backward_positions(float *d_wpe, Tensor d_out, int B, int T, int C, int accumulates,
                                   cudaStream_t stream);
 
 /* Where the rows of wte go: into the exact sums, or into an fp32 arena. */
@@ -46,7 +46,7 @@ enum { EMBEDDING_BIN_MAX = 256 };
  *   bins      on the device, of at most EMBEDDING_BIN_MAX positions each
  *   partial   embedding_partial_count(B*T, C) fp32 of scratch
  * The launches are the same for every batch: a block for each of count_max bins. */
-void embedding_backward_tokens(const TokenGradients *out, const TokenBins *bins, const float *d_out, int C,
+void embedding_backward_tokens(const TokenGradients *out, const TokenBins *bins, Tensor d_out, int C,
                                float *partial, cudaStream_t stream);
 int64_t embedding_partial_count(int64_t rows, int C);
 

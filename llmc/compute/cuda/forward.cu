@@ -54,7 +54,7 @@ static void add_and_normalise(Model *model, LayernormForward *args, int weight_i
 
 /* `below` is the stream that the block before left, to which its last branch is still to be added; NULL for
  * the first block, whose stream the embedding made. */
-static void forward_block(Model *model, int l, const float *below, const SlotContext *context)
+static void forward_block(Model *model, int l, const Tensor *below, const SlotContext *context)
 {
     BlockActivations *a = &model->blocks[l];
     int64_t BT = model_rows(model);
@@ -68,7 +68,7 @@ static void forward_block(Model *model, int l, const float *below, const SlotCon
     ln1.rstd = a->rstd1;
     if (below) {
         ln1.stream = a->residual;
-        ln1.residual = below;
+        ln1.residual = *below;
         ln1.dropout = model_dropout(model, context, l - 1, DROPOUT_FCPROJ);
         add_and_normalise(model, &ln1, w + LN1_WEIGHT);
     } else {
@@ -109,7 +109,7 @@ void cuda_model_forward(Model *model, const SlotContext *context)
     embedding.dropout = model_dropout(model, context, L, DROPOUT_ATTENTION);
     embedding_forward(&embedding, model->stream);
     for (int l = 0; l < L; l++) {
-        forward_block(model, l, l > 0 ? model->blocks[l - 1].middle : NULL, context);
+        forward_block(model, l, l > 0 ? &model->blocks[l - 1].middle : NULL, context);
     }
     LayernormForward last = {};
     last.out = model->final_ln;

@@ -72,7 +72,7 @@ static __device__ __forceinline__ float shift_lane(Lane<VECTORS> &lane, float me
     return squares;
 }
 
-template <int VECTORS>
+template <typename R, int VECTORS>
 __global__ void __launch_bounds__(THREADS) layernorm_forward_registers(LayernormForward a)
 {
     int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP, offset = row * a.C;
@@ -80,17 +80,17 @@ __global__ void __launch_bounds__(THREADS) layernorm_forward_registers(Layernorm
         return;
     }
     Lane<VECTORS> lane;
-    load_lane(lane, a.residual + offset, a.C);
+    load_lane(lane, (const R *)a.residual.data + offset, a.C);
     if (a.branch.data) {
         Lane<VECTORS> branch;
         load_lane(branch, (const __nv_bfloat16 *)a.branch.data + offset, a.C);
 #pragma unroll
         for (int v = 0; v < VECTORS; v++) {
             for (int k = 0; k < 4; k++) {
-                lane.x[v][k] += branch.x[v][k];
+                lane.x[v][k] = value_kept<R>(lane.x[v][k] + branch.x[v][k]);
             }
             if (column_of(v) < a.C) {
-                values_store(a.stream + offset + column_of(v), lane.x[v]);
+                values_store((R *)a.stream.data + offset + column_of(v), lane.x[v]);
             }
         }
     }
@@ -120,21 +120,21 @@ static int shared_warps(int row_bytes)
 }
 
 /* Read the row, add the branch, keep it in shared memory: returns this lane's part of the sum. */
-template <typename T, int W>
+template <typename T, typename R, int W>
 static __device__ float enter_row(float *row, const LayernormForward &a, int64_t offset, int lane)
 {
     float sum = 0;
     for (int i = W * lane; i < a.C; i += W * WARP) {
         float x[W];
-        values_load(x, a.residual + offset + i);
+        values_load(x, (const R *)a.residual.data + offset + i);
         if (a.branch.data) {
             float branch[W];
             values_load(branch, (const T *)a.branch.data + offset + i);
             drop(branch, a.dropout, offset + i);
             for (int k = 0; k < W; k++) {
-                x[k] += branch[k];
+                x[k] = value_kept<R>(x[k] + branch[k]);
             }
-            values_store(a.stream + offset + i, x);
+            values_store((R *)a.stream.data + offset + i, x);
         }
         values_store(row + i, x);
         for (int k = 0; k < W; k++) {
@@ -144,7 +144,7 @@ static __device__ float enter_row(float *row, const LayernormForward &a, int64_t
     return sum;
 }
 
-template <typename T, int W>
+template <typename T, typename R, int W>
 __global__ void __launch_bounds__(THREADS, 4) layernorm_forward_shared(LayernormForward a)
 {
     int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP;
@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(THREADS, 4) layernorm_forward_shared(Layernorm
     }
     int64_t offset = index * a.C;
     float *row = (float *)dynamic_shared() + warp * a.C;
-    float mean = warp_sum(enter_row<T, W>(row, a, offset, lane)) / (float)a.C;
+    float mean = warp_sum(enter_row<T, R, W>(row, a, offset, lane)) / (float)a.C;
     float squares = 0;
     for (int i = W * lane; i < a.C; i += W * WARP) {
         float x[W];
@@ -180,22 +180,23 @@ __global__ void __launch_bounds__(THREADS, 4) layernorm_forward_shared(Layernorm
 
 /* ---- launches ------------------------------------------------------------------------------------------ */
 
-template <typename T>
+template <typename T, typename R>
 static void run_shared(const LayernormForward &args, cudaStream_t stream)
 {
     int warps = shared_warps(args.C * (int)sizeof(float));
     size_t bytes = (size_t)warps * (size_t)args.C * sizeof(float);
-    launch(args.C % 4 ? layernorm_forward_shared<T, 1> : layernorm_forward_shared<T, 4>,
+    launch(args.C % 4 ? layernorm_forward_shared<T, R, 1> : layernorm_forward_shared<T, R, 4>,
            dim3((unsigned)div_up(args.rows, warps)), dim3(warps * WARP), bytes, stream, args);
 }
 
+template <typename R>
 static void run_registers(const LayernormForward &args, cudaStream_t stream)
 {
     int vectors = (int)div_up(args.C, 4 * WARP);
-    launch(vectors <= 6    ? layernorm_forward_registers<6>
-           : vectors <= 8  ? layernorm_forward_registers<8>
-           : vectors <= 10 ? layernorm_forward_registers<10>
-                           : layernorm_forward_registers<13>,
+    launch(vectors <= 6    ? layernorm_forward_registers<R, 6>
+           : vectors <= 8  ? layernorm_forward_registers<R, 8>
+           : vectors <= 10 ? layernorm_forward_registers<R, 10>
+                           : layernorm_forward_registers<R, 13>,
            dim3((unsigned)div_up(args.rows, WARPS)), dim3(THREADS), 0, stream, args);
 }
 
@@ -203,8 +204,8 @@ void layernorm_forward(const LayernormForward *args, cudaStream_t stream)
 {
     bool fits = args->C % 4 == 0 && args->C <= 13 * 4 * WARP && args->dropout.probability == 0;
     if (fits && args->out.type == DTYPE_BF16) {
-        run_registers(*args, stream);
+        WITH_TYPE(args->residual.type, run_registers<T>(*args, stream));
     } else {
-        WITH_TYPE(args->out.type, run_shared<T>(*args, stream));
+        WITH_STREAM_TYPE(args->out.type, args->residual.type, (run_shared<T, R>(*args, stream)));
     }
 }

@@ -27,12 +27,14 @@ int64_t layernorm_partial_count(int64_t rows, int C)
 /* A thread's columns are VECTORS times W neighbours; it meets ROWS rows at once, whose loads are all under
  * way before the first is used: so many that two blocks of the largest size fit into a multiprocessor's
  * registers, or one where columns are many. Single columns (W 1) take as many threads as spill nothing on any
- * GPU: random numbers of dropout take registers too. */
-template <typename Number, int WIDTH, int COUNT, bool DROPOUT>
+ * GPU (found by trying): random numbers of dropout take registers too. */
+template <typename Number, typename Stream, int WIDTH, int COUNT, bool DROPOUT>
 struct BackwardShape {
     typedef Number T;
+    typedef Stream R;
     static constexpr int W = WIDTH, VECTORS = COUNT, ROWS = W * VECTORS == 4 ? 2 : 1;
-    static constexpr int THREADS = W > 1 ? 512 : DROPOUT ? 384 : 1024, BLOCKS = VECTORS == 1 ? 2 : 1;
+    static constexpr bool IS_SINGLE = W == 1 && sizeof(R) == sizeof(float);
+    static constexpr int THREADS = IS_SINGLE ? (DROPOUT ? 384 : 1024) : 512, BLOCKS = VECTORS == 1 ? 2 : 1;
     static constexpr int COLUMNS = THREADS * W * VECTORS;
     static constexpr bool HAS_DROPOUT = DROPOUT;
     /* Weights are kept, and the gradient that is added to is read ahead; else registers are too few. */
@@ -78,7 +80,8 @@ static __device__ __forceinline__ void load_values(RowValues<Shape> &values, con
 #pragma unroll
     for (int r = 0; r < Shape::ROWS; r++) {
         int64_t row = first + r < end ? first + r : first;
-        const float *inp = a.inp + row * a.C, *d_stream = a.d_stream + row * a.C;
+        const typename Shape::R *inp = (const typename Shape::R *)a.inp.data + row * a.C;
+        const typename Shape::R *d_stream = (const typename Shape::R *)a.d_stream.data + row * a.C;
         const typename Shape::T *d_out = (const typename Shape::T *)a.d_out.data + row * a.C;
         float mean = a.mean[row];
         values.rstd[r] = a.rstd[row];
@@ -163,7 +166,7 @@ store_values(ColumnValues<Shape> &columns, const RowValues<Shape> &values,
     float scale = 1.0f / (float)a.C;
 #pragma unroll
     for (int r = 0; r < Shape::ROWS; r++) {
-        float *d_stream = a.d_stream + (first + r) * a.C;
+        typename Shape::R *d_stream = (typename Shape::R *)a.d_stream.data + (first + r) * a.C;
         typename Shape::T *d_branch = (typename Shape::T *)a.d_branch.data + (first + r) * a.C;
         float mean_d = sums[r] * scale, mean_dx = sums[Shape::ROWS + r] * scale;
 #pragma unroll
@@ -242,13 +245,23 @@ static void run_shape(const LayernormBackward &args, cudaStream_t stream)
            rows_a_block(args.rows));
 }
 
-template <typename T, int W, int VECTORS, int DROPOUT_VECTORS = VECTORS>
+template <typename T, typename R, int W, int VECTORS, int DROPOUT_VECTORS = VECTORS>
 static void run(const LayernormBackward &args, cudaStream_t stream)
 {
     if (args.dropout.probability > 0) {
-        run_shape<BackwardShape<T, W, DROPOUT_VECTORS, true>>(args, stream);
+        run_shape<BackwardShape<T, R, W, DROPOUT_VECTORS, true>>(args, stream);
     } else {
-        run_shape<BackwardShape<T, W, VECTORS, false>>(args, stream);
+        run_shape<BackwardShape<T, R, W, VECTORS, false>>(args, stream);
+    }
+}
+
+template <typename T, typename R>
+static void run_single(const LayernormBackward &args, cudaStream_t stream)
+{
+    if constexpr (sizeof(R) == sizeof(float)) {
+        run<T, R, 1, 6, 16>(args, stream);
+    } else {
+        run<T, R, 1, 12>(args, stream);
     }
 }
 
@@ -265,12 +278,13 @@ static ColumnParts parts_of(const float *partial, int64_t rows, int C, int accum
 
 void layernorm_backward(const LayernormBackward *args, cudaStream_t stream)
 {
+    DType type = args->d_out.type, stream_type = args->d_stream.type;
     if (args->C % 4) {
-        WITH_TYPE(args->d_out.type, (run<T, 1, 6, 16>(*args, stream)));
-    } else if (args->C <= BackwardShape<float, 4, 1, false>::COLUMNS) {
-        WITH_TYPE(args->d_out.type, (run<T, 4, 1>(*args, stream)));
+        WITH_STREAM_TYPE(type, stream_type, (run_single<T, R>(*args, stream)));
+    } else if (args->C <= BackwardShape<float, float, 4, 1, false>::COLUMNS) {
+        WITH_STREAM_TYPE(type, stream_type, (run<T, R, 4, 1>(*args, stream)));
     } else {
-        WITH_TYPE(args->d_out.type, (run<T, 4, 3>(*args, stream)));
+        WITH_STREAM_TYPE(type, stream_type, (run<T, R, 4, 3>(*args, stream)));
     }
     ColumnParts parts = parts_of(args->partial, args->rows, args->C, args->accumulates);
     parts.out[0] = args->d_weight;

@@ -83,8 +83,8 @@ static void alloc_block(Model *model, BlockActivations *block)
 {
     int64_t C = model->config.shape.n_embd, BT = model_rows(model);
     DType type = model->config.dtype;
-    block->residual = alloc_floats(model, BT * C);
-    block->middle = alloc_floats(model, BT * C);
+    block->residual = cuda_model_tensor(model, BT * C, model->config.residual);
+    block->middle = cuda_model_tensor(model, BT * C, model->config.residual);
     block->mean1 = alloc_floats(model, BT);
     block->rstd1 = alloc_floats(model, BT);
     block->mean2 = alloc_floats(model, BT);
@@ -115,7 +115,7 @@ static void alloc_activations(Model *model)
     int64_t C = model->config.shape.n_embd, BT = model_rows(model);
     DType type = model->config.dtype;
     model->branch = cuda_model_tensor(model, BT * C, type);
-    model->final_residual = alloc_floats(model, BT * C);
+    model->final_residual = cuda_model_tensor(model, BT * C, model->config.residual);
     model->final_mean = alloc_floats(model, BT);
     model->final_rstd = alloc_floats(model, BT);
     model->final_ln = cuda_model_tensor(model, BT * C, type);
@@ -143,7 +143,7 @@ static void alloc_backward(Model *model)
     DType type = model->config.dtype;
     BackwardBuffers *backward = &model->backward;
     CudaAttention attention = model_attention(model);
-    backward->d_residual = alloc_floats(model, BT * C);
+    backward->d_residual = cuda_model_tensor(model, BT * C, model->config.residual);
     backward->d_narrow = cuda_model_tensor(model, BT * C, type);
     backward->d_branch = cuda_model_tensor(model, BT * C, type);
     backward->d_attention = cuda_model_tensor(model, BT * C, type);

@@ -37,6 +37,20 @@ static inline Tensor tensor_at(Tensor tensor, int64_t offset)
         }                                                                                                    \
     } while (0)
 
+/* The same for operations on the residual stream, whose type R is fp32, or bf16 if T is too. */
+#define WITH_STREAM_TYPE(type, stream_type, statement)                                                       \
+    do {                                                                                                     \
+        CHECK((type) == DTYPE_BF16 || (stream_type) == DTYPE_FP32, "a residual stream in bf16 under fp32");  \
+        if ((stream_type) == DTYPE_FP32) {                                                                   \
+            typedef float R;                                                                                 \
+            WITH_TYPE(type, statement);                                                                      \
+        } else {                                                                                             \
+            typedef __nv_bfloat16 R;                                                                         \
+            typedef __nv_bfloat16 T;                                                                         \
+            statement;                                                                                       \
+        }                                                                                                    \
+    } while (0)
+
 static inline int64_t div_up(int64_t value, int64_t step)
 {
     return (value + step - 1) / step;
@@ -62,6 +76,15 @@ static __device__ __forceinline__ void value_store(float *out, float value)
 static __device__ __forceinline__ void value_store(__nv_bfloat16 *out, float value)
 {
     *out = __float2bfloat16_rn(value);
+}
+
+/* A value as an array of T keeps it. */
+template <typename T>
+static __device__ __forceinline__ float value_kept(float value)
+{
+    T kept;
+    value_store(&kept, value);
+    return value_load(&kept);
 }
 
 /* ---- four neighbours, aligned to four elements --------------------------------------------------------- */
