@@ -20,7 +20,7 @@ for source in dev/host_cuda/*.cpp dev/host_cuda/switch/*.cpp; do
     compile -o "$work/$(basename "$source").o" "$source" || exit 1
 done
 # What its NCCL takes from the program: sockets and the ring.
-for source in llmc/comm/{net,ring}.c llmc/base/{memory,clock,error,format}.c; do
+for source in llmc/comm/{net,ring}.c llmc/base/{memory,clock,error,format,work}.c; do
     "${CC:-gcc}" -std=c11 -O1 -g "${warnings[@]}" -Wno-unknown-warning-option \
         -Wno-format-truncation -I. -c -o "$work/$(basename "$source").o" "$source" || exit 1
 done

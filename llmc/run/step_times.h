@@ -1,7 +1,7 @@
 /* Where the time of an update goes, on this rank and on the slowest: a straggler is seen, and what it does.
  *
- * Ranks tell each other with the question that they ask anyway before each update (whether to stop): each
- * puts the times of its update before into the same reduction. So it costs 40 bytes a rank, and no collective.
+ * Before each update ranks ask each other anyway whether to stop. Each puts the times of its last update into
+ * the same reduction, so this costs 40 bytes a rank and no collective of its own.
  */
 #ifndef LLMC_RUN_STEP_TIMES_H
 #define LLMC_RUN_STEP_TIMES_H
