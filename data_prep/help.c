@@ -10,14 +10,17 @@ enum { CHOICES_BYTES = 64 };
 
 static const HelpText before[] = {
     {"",
-     "Turns text into GPT-2 tokens, ready for training: PREFIX/train.bin and PREFIX/val.bin.\n"
+     "Turns text into tokens, ready for training: PREFIX/train.bin and PREFIX/val.bin.\n"
      "\n"
-     "An INPUT is a file, or - for what comes through a pipe. tar, zip, gz, xz, zst and bz2 are known by "
-     "their "
-     "content and unpacked on the way, also inside each other; each file in them is taken like one given by "
-     "name. Bytes that are not UTF-8 are tokens like any others; what begins as UTF-16, Parquet, PDF or "
-     "another "
-     "binary format is refused. Memory grows with the longest word, not with the input.\n"
+     "An INPUT is a file, a folder, or - for what comes through a pipe. Of a folder all files are read, "
+     "those of "
+     "its folders too, sorted by name; hidden files and what is no text are skipped, and named. tar, zip, "
+     "gz, xz, "
+     "zst and bz2 are known by their content and unpacked on the way, also inside each other; each file in "
+     "them "
+     "is taken like one given by name. Bytes that are not UTF-8 are tokens like any others; what begins as "
+     "UTF-16, Parquet, PDF or another binary format is refused. Memory grows with the longest word and the "
+     "number of files in folders, not with the input.\n"
      "\n"
      "--name VALUE is --name=VALUE. What follows -- is an INPUT, whatever it begins with."},
     {NULL, NULL}};
@@ -37,21 +40,36 @@ static const HelpRow help_rows[] = {
      "the very end: a run that fails or is stopped, or killed at any moment, leaves all the old ones or all "
      "the "
      "new ones"},
+    {"output", "--tokenizer", HELP_CHOICE, "NAME", NULL, "",
+     "gpt2: GPT-2's 50,257 tokens (default); char: each character is a token. The characters, sorted, are "
+     "written to "
+     "PREFIX/characters.json, where train_gpt2 finds them; the text must be UTF-8"},
     {"output", "--eot", HELP_CHOICE, "PLACE", NULL, "",
-     "put <|endoftext|> after each document (append, the default), before it (prepend), or nowhere (none)"},
+     "put the token <|endoftext|> after each document (append, the default), before it (prepend), or nowhere "
+     "(none). "
+     "With --tokenizer=char there is no such token"},
     {"output", "--header", HELP_CHOICE, "HEADER", NULL, "",
      "llmc: llm.c's shards, 256 int32 and then the tokens (default); none: tokens only, as nanoGPT reads "
      "them"},
     {"output", "--shard-tokens", HELP_WORD, "N", NULL, "",
      "write train_000001.bin, train_000002.bin .. (val_000001.bin ..) of N tokens each"},
     {"validation", "--val-fraction", HELP_WORD, "F", NULL, "",
-     "keep the last F of all tokens (0 <= F < 1, rounded) out of training, in val.bin"},
+     "keep the last F of all tokens (0 <= F < 1) out of training, in val.bin. Rounded to the nearest token; "
+     "characters "
+     "are cut as nanoGPT cuts them, after int(n * (1 - F))"},
     {"validation", "--val-tokens", HELP_WORD, "N", NULL, "",
      "keep the last N tokens; 0: no val.bin. Without either option: the last tenth, but at most 4,194,304 "
      "tokens"},
+    {"validation", "--val-input", HELP_FILE, "INPUT", NULL, "",
+     "what is for validation comes from here instead; may be given several times"},
     {"input", "--format", HELP_CHOICE, "FORMAT", NULL, "",
      "what the files hold: text (each file is a document), jsonl (each line is an object whose \"text\" is a "
      "document), auto (the default: jsonl if the name ends in .jsonl or .ndjson, else text)"},
+    {"input", "--text-key", HELP_WORD, "KEY", NULL, "",
+     "the key of the document in a line of JSON, instead of text"},
+    {"input", "--eot-in-text", HELP_CHOICE, "USE", NULL, "",
+     "<|endoftext|> in a text is ordinary text (plain, the default), or ends a document and is no text "
+     "itself (split)"},
     {"input", "--clean", HELP_CHOICE, "HOW", NULL, "",
      "openwebtext: as Hugging Face's openwebtext has it, at most two newlines in a row and no white space at "
      "a "
