@@ -72,3 +72,35 @@ tokenize_nanogpt_split() {
     data_prep/tokenize -o "$folder" --eot=none --val-input="$parts/val.txt" "$parts/train.txt"
     rm -rf "$parts"
 }
+
+# parquet_lines FILE...: the column text of Parquet tables as JSON lines, by duckdb or Python's pyarrow. Ends
+# with a line that is no JSON where that fails, so that nobody takes what has come for all of it.
+parquet_lines() {
+    local list='' file
+    if command -v duckdb >/dev/null; then
+        for file in "$@"; do
+            list+="${list:+, }'${file//\'/\'\'}'"
+        done
+        duckdb -c "COPY (SELECT text FROM read_parquet([$list])) TO '/dev/stdout' (FORMAT json)" ||
+            echo "duckdb cannot read the tables"
+    else
+        python3 - "$@" <<'END' || echo "pyarrow cannot read the tables"
+import json
+import sys
+
+import pyarrow.parquet
+
+for path in sys.argv[1:]:
+    for batch in pyarrow.parquet.ParquetFile(path).iter_batches(columns=["text"]):
+        for text in batch.column(0).to_pylist():
+            print(json.dumps({"text": text}))
+END
+    fi
+}
+
+# need_parquet FILE: something that reads Parquet is installed.
+need_parquet() {
+    command -v duckdb >/dev/null || python3 -c 'import pyarrow.parquet' 2>/dev/null ||
+        die "$1: expected duckdb or Python's pyarrow, to read a Parquet table with, found neither; install" \
+            "one (pip install pyarrow), or write the texts as JSON lines"
+}

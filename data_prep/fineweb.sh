@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # FineWeb's sample of 10 billion tokens as data/fineweb: shards that are already tokens (100 million, 200 MB
-# each), downloaded, or files given by hand: JSON lines with "text" (also .gz, .zst, .tar), which are
-# tokenised.
+# each), downloaded, or files given by hand: JSON lines with "text" (also .gz, .zst, .tar), or the Parquet
+# tables that FineWeb is published as (duckdb or Python's pyarrow reads them), which are tokenised.
 #   data_prep/fineweb.sh [COUNT]       the first COUNT of 103 training shards, and the validation shard
 #   data_prep/fineweb.sh FILE...
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -15,11 +15,25 @@ if [ $# -eq 1 ] && [[ $1 =~ ^[0-9]+$ ]]; then
     shift
 fi
 if [ $# -gt 0 ]; then
-    files=()
+    files=() tables=()
     for file in "$@"; do
-        files+=("$(from_caller "$file")")
+        case $file in
+        *.parquet) tables+=("$(from_caller "$file")") ;;
+        *) files+=("$(from_caller "$file")") ;;
+        esac
     done
     need_tokenize
+    if [ ${#tables[@]} -gt 0 ]; then
+        [ ${#files[@]} -eq 0 ] ||
+            die "${files[0]}: expected Parquet tables beside ${tables[0]}, found another file"
+        for table in "${tables[@]}"; do
+            [ -r "$table" ] || die "$table: expected a Parquet table, found no file that can be read"
+        done
+        need_parquet "${tables[0]}"
+        parquet_lines "${tables[@]}" |
+            data_prep/tokenize -o data/fineweb --format=jsonl --shard-tokens=100000000 -
+        exit
+    fi
     exec data_prep/tokenize -o data/fineweb --format=jsonl --shard-tokens=100000000 "${files[@]}"
 fi
 source_url=https://huggingface.co/datasets/kjj0/fineweb10B-gpt2/resolve/main

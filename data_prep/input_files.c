@@ -129,7 +129,7 @@ static int add_entry(InputFiles *files, const OutputPlace *output, const char *p
                      int is_in_output, Error *error)
 {
     struct stat own, status;
-    char why[256] = "";
+    char why[512] = "";
     if (lstat(path, &own) != 0) {
         return error_set(error, "%s: cannot look at it: %s", path, strerror(errno));
     }

@@ -434,7 +434,7 @@ static int check_text(const Layers *layers, const Layer *top, Error *error)
     if (!what) {
         return 1;
     }
-    char text[256];
+    char text[512];
     snprintf(text, sizeof(text), "expected text, found %s", what);
     return fail(layers, error, text);
 }

@@ -88,6 +88,10 @@ typedef struct ForeignRow {
 #define CONVERT(from) "text in " from "; convert it first: iconv -f " from " -t UTF-8 FILE"
 #define EXPORT_TEXT "; write its texts as JSON lines first"
 #define UNPACK "; unpack it first"
+#define PARQUET                                                                                              \
+    "a Parquet table; read its texts with duckdb: duckdb -c \"COPY (SELECT text FROM 'FILE') TO "            \
+    "'/dev/stdout' (FORMAT json)\" | tokenize --format=jsonl -o PREFIX - (or data_prep/fineweb.sh FILE)"
+#define OFFICE "; convert it first: pandoc -t plain FILE"
 
 /* Of each, what no text begins with, or what a text would begin with only to be mistaken. UTF-32 comes before
  * UTF-16, whose mark it begins with. */
@@ -96,13 +100,20 @@ static const ForeignRow foreign_rows[] = {
     {4, "\0\0\xfe\xff", CONVERT("UTF-32")},
     {2, "\xff\xfe", CONVERT("UTF-16")},
     {2, "\xfe\xff", CONVERT("UTF-16")},
-    {4, "PAR1", "a Parquet table" EXPORT_TEXT},
+    {4, "PAR1", PARQUET},
+    {4, "PARE", "an encrypted Parquet table; decrypt it first"},
     {6, "ARROW1", "an Arrow table" EXPORT_TEXT},
     {6, "\x93NUMPY", "a NumPy array" EXPORT_TEXT},
     {8, "\x89HDF\r\n\x1a\n", "an HDF5 file" EXPORT_TEXT},
     {16, "SQLite format 3", "an SQLite database" EXPORT_TEXT},
     {4, "Obj\1", "an Avro table" EXPORT_TEXT},
     {5, "%PDF-", "a PDF document; convert it first: pdftotext FILE"},
+    {5, "{\\rtf", "an RTF document" OFFICE},
+    {8, "\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "a document of Microsoft Office" OFFICE},
+    {2, "\x80\x02", "a pickle of Python" EXPORT_TEXT},
+    {2, "\x80\x03", "a pickle of Python" EXPORT_TEXT},
+    {2, "\x80\x04", "a pickle of Python" EXPORT_TEXT},
+    {2, "\x80\x05", "a pickle of Python" EXPORT_TEXT},
     {4, "\x88\xd8\x34\x01", "a shard of tokens, which needs no tokenize; --decode prints its text"},
     {4, "\x81\xd9\x34\x01", "a shard of Llama 3 tokens, which are not GPT-2's"},
     {4, "\xc6\xd7\x34\x01", "a model of llm.c"},
@@ -118,7 +129,7 @@ static const ForeignRow foreign_rows[] = {
      "a program"},
 };
 
-enum { FOREIGN_ROWS = sizeof(foreign_rows) / sizeof(foreign_rows[0]), NUL_PART = 4 };
+enum { FOREIGN_ROWS = sizeof(foreign_rows) / sizeof(foreign_rows[0]), NUL_PART = 4, SAFE_LENGTH_BYTES = 8 };
 
 const char *magic_foreign(const char *bytes, size_t count)
 {
@@ -129,6 +140,10 @@ const char *magic_foreign(const char *bytes, size_t count)
             memcmp(bytes, row->prefix, (size_t)row->prefix_bytes) == 0) {
             return row->what;
         }
+    }
+    if (count > SAFE_LENGTH_BYTES && bytes[SAFE_LENGTH_BYTES] == '{' &&
+        memcmp(bytes + SAFE_LENGTH_BYTES / 2, "\0\0\0", SAFE_LENGTH_BYTES / 2) == 0) {
+        return "a safetensors file: a model, no text";
     }
     size_t zeros = 0;
     for (size_t i = 0; i < count; i++) {
