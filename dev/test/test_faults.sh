@@ -90,18 +90,25 @@ rm rank-0.environment
 # end, it ends with 1 whatever its ranks do, unless by SIGUSR1, which it only passes on.
 signals=(TERM:0 TERM:2 INT:0 INT:1 USR1:0 USR1:2 HUP:1)
 [ $launcher = tcp ] || signals+=(TERM:mpirun INT:mpirun USR1:mpirun)
+signals+=(USR1:all) # as Slurm does: every process of the step, and mpirun tells its ranks again
 for one in "${signals[@]}"; do
     signal=${one%:*} who=${one#*:}
     ranks_begin 3 "${small[@]}" "${endless[@]}" --out_dir=out
     await 60 has_made 3 out
     made=$(grep -c '"event":"step"' out/log.jsonl)
-    kill -"$signal" "$([ "$who" = mpirun ] && leader || cat "pid.$who")"
+    case $who in
+    mpirun) told_pids=$(leader) ;;
+    all) told_pids="$(cat pid.0 pid.1 pid.2) $([ $launcher = tcp ] && cat pid.0 pid.1 || leader)" ;;
+    *) told_pids=$(cat "pid.$who") ;;
+    esac
+    kill -"$signal" $told_pids
     ranks_end
     expected=75
     [ $one != TERM:mpirun ] && [ $one != INT:mpirun ] || expected=1
     last=$(tail -n 1 out/log.jsonl)
     echo "# exit code $code after $made updates, newest snapshot $(newest out), last event ${last:0:70}"
     [ $code -eq $expected ] && [[ $last == *'"reason":"signal"'* ]] && [ "$(newest out)" -ge "$made" ] &&
+        [[ $(cat out/.end) == "75 "* ]] &&
         [ "$(newest out)" -eq "$(grep -c '"event":"step"' out/log.jsonl)" ]
     goes_on "SIG$signal on ${who/#[0-9]/rank &}: a snapshot, exit $expected, and it goes on" $? 1 out
 done
@@ -125,6 +132,7 @@ lose() { # SIGNAL RANK
     status=$?
     local told=$(grep -o '"file":"step-[0-9]*' out/log.jsonl | tail -n 1)
     [ "$(newest out)" -ge "$((10#${told##*-}))" ] || status=1 # what the log promises is there
+    [[ $(cat out/.end) == "76 $program: [rank "*"] rank $lost "*lost* ]] || status=1
     goes_on "$launcher: SIG$signal on rank $lost: the others name it and end with 76, and 2 ranks go on" \
         $status 2 out
 }

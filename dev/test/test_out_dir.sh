@@ -57,6 +57,15 @@ result $? "of two that begin at once, one trains ($refused of 3 were refused)"
 # ---- beside a run that trains ------------------------------------------------------------------------------
 ranks_begin 0 "${small[@]}" "${endless[@]}" --snapshot_interval=1 --out_dir=out
 await 60 has_made 5 out
+touched=$(stat -c %Y out/.lock)
+is_touched() {
+    [ "$(stat -c %Y out/.lock)" -gt "$touched" ]
+}
+await 30 is_touched
+result $? "a run that lives touches its lock"
+alone --n_layer=x --out_dir=out
+[ $own_code -eq 1 ] && [ ! -e out/.end ]
+result $? "a mistake says nothing in the name of the run that lives there"
 bad=0
 for ((i = 0; i < 4; i++)); do # old ones are deleted all the while
     alone --out_dir=out --sample_only=true --num_samples=1 --max_new_tokens=5 --start=a
