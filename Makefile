@@ -92,7 +92,10 @@ OP_SOURCES   := $(wildcard dev/ops/test_*.c)
 OP_TESTS     := $(foreach level,$(LEVELS),$(OP_SOURCES:dev/ops/%.c=$(B)/ops/$(level)/%))
 TEST_TOOLS   := $(B)/test/damage $(B)/test_gpt2_emulated
 FAULT_TOOLS  := $(addprefix $(B)/fault/,inject.so inspect start)
-SHELL_TESTS  := $(filter-out $(if $(filter 1,$(CUDA)),,%cuda.sh),$(wildcard dev/test/test_*.sh))
+# Those that take minutes, and mostly wait, begin first: others run beside them.
+LONG_TESTS   := $(addprefix dev/test/test_,ranks_cuda.sh ranks.sh faults.sh cuda.sh)
+SHELL_TESTS  := $(filter-out $(if $(filter 1,$(CUDA)),,%cuda.sh),$(LONG_TESTS) \
+                $(filter-out $(LONG_TESTS),$(wildcard dev/test/test_*.sh)))
 
 all: $(PROGRAMS) ## the CPU programs: train_gpt2, test_gpt2, data_prep/tokenize
 

@@ -2,12 +2,12 @@
 # Runs test programs, each of which prints TAP (`ok 1 - name`, `not ok 2 - name`), and sums up.
 # A program that ends badly without a failed line of its own counts as one failure.
 #   dev/test/run.sh PROGRAM...      ends with `N passed, N failed`, exit 1 if any failed
-# TEST_JOBS programs run at a time, by default two: many of them mostly wait.
+# TEST_JOBS programs run at a time, by default three: many of them mostly wait.
 # TEST_TIME_SCALE=4 multiplies all limits of time, which otherwise grow with the load (time.bash).
 set -u
 tests=$(dirname "$0")
 export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-1000} # waiting threads sleep soon: tests share cores
-jobs_max=${TEST_JOBS:-2}
+jobs_max=${TEST_JOBS:-3}
 passed=0
 failed=0
 # An operation's tests at a level that this machine does not run would die of its instructions.
