@@ -147,7 +147,7 @@ static int take_frame(Pickle *pickle, size_t place)
 static int take_string(Pickle *pickle, size_t place, size_t length_bytes)
 {
     uint64_t count;
-    uint32_t code_point;
+    uint32_t code_point = 0;
     if (take_number(&count, pickle, length_bytes) != 0) {
         return -1;
     }
