@@ -110,7 +110,7 @@ open(sys.argv[2], "wb").write(header + tokens)' "$out/tokens.bin" "$out/tokens-l
 # ---- the report --------------------------------------------------------------------------------------------
 # Rows are result|what|value|goal|part, in the file rows. Text for JSON.
 quoted() {
-    printf '%s' "$1" | tr '\n\t' '  ' | sed 's/["\\]/\\&/g; s/^/"/; s/$/"/'
+    printf '"%s"' "$(printf '%s' "$1" | tr '\n\t' '  ' | sed 's/["\\]/\\&/g')"
 }
 
 # failed_parts: the names of parts with a failed row, in their order.

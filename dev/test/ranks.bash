@@ -119,6 +119,7 @@ ranks_end() {
     wait "$job" 2>/dev/null # else the shell tells of signals
     code=$?
     job=
+    forget_waits
 }
 
 # await SECONDS COMMAND...: until the command succeeds; seconds of a quiet machine. 1 when it does not within

@@ -30,6 +30,7 @@ finish() {
     wait "$job"
     code=$?
     job=
+    forget_waits
 }
 
 # hit SIGNAL RANK RANKS: sends the signal to one rank once all have said that they are ready.
