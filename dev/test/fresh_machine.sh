@@ -64,6 +64,8 @@ within() {
     debootstrap --variant=minbase "${includes[@]}" "$suite" "$folder/bare" "$mirror" >"$folder/log" 2>&1 ||
         skip "debootstrap: $(tail -n 1 "$folder/log")"
     rm -f "$folder"/bare/var/cache/apt/archives/*.deb
+    # As Debian's installer and docker write it: without it each mpirun may ask DNS for its own host, for 5 s.
+    printf '127.0.0.1 localhost\n127.0.1.1 %s\n' "$(uname -n)" >"$folder/bare/etc/hosts"
     mkdir "$folder/bare/train_gpt2" && git archive HEAD | tar -x -C "$folder/bare/train_gpt2" || exit 1
     echo "$suite: a bare system in $((SECONDS - start)) s, sources of $(git rev-parse --short HEAD)"
     if [ "$short" = 1 ]; then
