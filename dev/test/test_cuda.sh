@@ -317,6 +317,7 @@ fails "updates beyond what exact sums hold" 76 \
 # check [FAULT]: its first steps, whose table is in stdout.
 check() {
     HOST_CUDA_FAIL_AT=${1:--1} GPU_CHECK_VARIANT=host GPU_CHECK_OUT=$work/check PROGRAMS=$programs MPI=1 \
+        NVCC=no-nvcc-here \
         timeout "$(scaled 300)" "$root/dev/gpu_check.sh" device updates >stdout 2>stderr
     code=$?
     python3 -m json.tool check/gpu_check.json >json 2>&1

@@ -36,76 +36,78 @@ static void describe(char *out, size_t out_bytes, const ExpressionValue *value)
     }
 }
 
+/* Expressions, and what Python 3 makes of them. */
+static const char *const python_values[][2] = {
+    {"5 * 8", "integer 40"},
+    {"600_000", "integer 600000"},
+    {"6e5", "number 600000"},
+    {"1e-1", "number 0.10000000000000001"},
+    {".5", "number 0.5"},
+    {"5.", "number 5"},
+    {"1_0.2_5e+0_1", "number 102.5"},
+    {"-3", "integer -3"},
+    {"- -3", "integer 3"},
+    {"+4", "integer 4"},
+    {"2 + 3 * 4", "integer 14"},
+    {"(2 + 3) * 4", "integer 20"},
+    {"7 // 2", "integer 3"},
+    {"-7 // 2", "integer -4"},
+    {"7 // -2", "integer -4"},
+    {"-7 % 3", "integer 2"},
+    {"7 % -3", "integer -2"},
+    {"-7.5 // 2", "number -4"},
+    {"-7.5 % 2", "number 0.5"},
+    {"7 / 2", "number 3.5"},
+    {"8 / 2", "number 4"},
+    {"2 ** 10", "integer 1024"},
+    {"2 ** 3 ** 2", "integer 512"},
+    {"-2 ** 2", "integer -4"},
+    {"2 ** -1", "number 0.5"},
+    {"(-1) ** 3", "integer -1"},
+    {"0 ** 0", "integer 1"},
+    {"1 ** 9223372036854775807", "integer 1"},
+    {"(-1) ** 9223372036854775806", "integer 1"},
+    {"int(3.9)", "integer 3"},
+    {"int(-3.9)", "integer -3"},
+    {"float(3)", "number 3"},
+    {"int(0.5e6 / (12 * 1024))", "integer 40"},
+    {"9223372036854775807", "integer 9223372036854775807"},
+    {"-9223372036854775807 - 1", "integer -9223372036854775808"},
+    {"3e-5 * 10", "number 0.00030000000000000003"},
+    {"0.1 + 0.2", "number 0.30000000000000004"},
+    {"12*1024*5*8", "integer 491520"},
+    {"True", "bool 1"},
+    {"False", "bool 0"},
+    {"None", "none"},
+    {"'text'", "text text"},
+    {"\"te'xt\"", "text te'xt"},
+    {"'a' 'b' \"c\"", "text abc"},
+    {"'a' + \"b\" + 'c'", "text abc"},
+    {"('a' + 'b') + ('c')", "text abc"},
+    {"'tab\\tline\\nback\\\\slash \\'q\\' \"d\"'", "text tab\tline\nback\\slash 'q' \"d\""},
+    {"\"\\x41\\u00e9\\U0001F600\\101\\7\"", "text A\303\251\360\237\230\200A\007"},
+    {"'\\d \\w'", "text \\d \\w"},
+    {"r'\\d\\n'", "text \\d\\n"},
+    {"u'\303\274'", "text \303\274"},
+    {"'''three\nlines'''", "text three\nlines"},
+    {"\"\"\"a\"b\"\"\"", "text a\"b"},
+    {"''", "text "},
+    {"'a#b;c'", "text a#b;c"},
+};
+
 static void test_values_are_pythons(void **state)
 {
     (void)state;
-    static const char *const cases[][2] = {
-        {"5 * 8", "integer 40"},
-        {"600_000", "integer 600000"},
-        {"6e5", "number 600000"},
-        {"1e-1", "number 0.10000000000000001"},
-        {".5", "number 0.5"},
-        {"5.", "number 5"},
-        {"1_0.2_5e+0_1", "number 102.5"},
-        {"-3", "integer -3"},
-        {"- -3", "integer 3"},
-        {"+4", "integer 4"},
-        {"2 + 3 * 4", "integer 14"},
-        {"(2 + 3) * 4", "integer 20"},
-        {"7 // 2", "integer 3"},
-        {"-7 // 2", "integer -4"},
-        {"7 // -2", "integer -4"},
-        {"-7 % 3", "integer 2"},
-        {"7 % -3", "integer -2"},
-        {"-7.5 // 2", "number -4"},
-        {"-7.5 % 2", "number 0.5"},
-        {"7 / 2", "number 3.5"},
-        {"8 / 2", "number 4"},
-        {"2 ** 10", "integer 1024"},
-        {"2 ** 3 ** 2", "integer 512"},
-        {"-2 ** 2", "integer -4"},
-        {"2 ** -1", "number 0.5"},
-        {"(-1) ** 3", "integer -1"},
-        {"0 ** 0", "integer 1"},
-        {"1 ** 9223372036854775807", "integer 1"},
-        {"(-1) ** 9223372036854775806", "integer 1"},
-        {"int(3.9)", "integer 3"},
-        {"int(-3.9)", "integer -3"},
-        {"float(3)", "number 3"},
-        {"int(0.5e6 / (12 * 1024))", "integer 40"},
-        {"9223372036854775807", "integer 9223372036854775807"},
-        {"-9223372036854775807 - 1", "integer -9223372036854775808"},
-        {"3e-5 * 10", "number 0.00030000000000000003"},
-        {"0.1 + 0.2", "number 0.30000000000000004"},
-        {"12*1024*5*8", "integer 491520"},
-        {"True", "bool 1"},
-        {"False", "bool 0"},
-        {"None", "none"},
-        {"'text'", "text text"},
-        {"\"te'xt\"", "text te'xt"},
-        {"'a' 'b' \"c\"", "text abc"},
-        {"'a' + \"b\" + 'c'", "text abc"},
-        {"('a' + 'b') + ('c')", "text abc"},
-        {"'tab\\tline\\nback\\\\slash \\'q\\' \"d\"'", "text tab\tline\nback\\slash 'q' \"d\""},
-        {"\"\\x41\\u00e9\\U0001F600\\101\\7\"", "text A\303\251\360\237\230\200A\007"},
-        {"'\\d \\w'", "text \\d \\w"},
-        {"r'\\d\\n'", "text \\d\\n"},
-        {"u'\303\274'", "text \303\274"},
-        {"'''three\nlines'''", "text three\nlines"},
-        {"\"\"\"a\"b\"\"\"", "text a\"b"},
-        {"''", "text "},
-        {"'a#b;c'", "text a#b;c"},
-    };
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+    for (size_t i = 0; i < sizeof(python_values) / sizeof(python_values[0]); i++) {
         ExpressionValue value;
         Error error = {.text = ""};
         char found[256] = "";
-        if (expression_evaluate(&value, cases[i][0], NULL, NULL, &error) != 0) {
-            fail_msg("%s: %s", cases[i][0], error.text);
+        if (expression_evaluate(&value, python_values[i][0], NULL, NULL, &error) != 0) {
+            fail_msg("%s: %s", python_values[i][0], error.text);
         }
         describe(found, sizeof(found), &value);
-        if (strcmp(found, cases[i][1]) != 0) {
-            fail_msg("%s: expected %s, found %s", cases[i][0], cases[i][1], found);
+        if (strcmp(found, python_values[i][1]) != 0) {
+            fail_msg("%s: expected %s, found %s", python_values[i][0], python_values[i][1], found);
         }
     }
 }
